@@ -1,0 +1,39 @@
+# make demo: a virtual environment, everything installed, the main job on real input
+# make test: installs what the tests need, runs them
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint docs bench clean
+
+$(VENV)/.ready: setup.cfg constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) torch
+	$(INSTALL) -e .[torch,hf,pandas,test]
+	touch $@
+
+$(VENV)/.lint-ready: $(VENV)/.ready
+	$(INSTALL) -e .[lint]
+	touch $@
+
+demo: $(VENV)/.ready
+	$(BIN)/stabilitylens demo --out demo
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.lint-ready
+	$(BIN)/flake8 stabilitylens hooks tests benchmarks
+	$(BIN)/isort --check-only --quiet stabilitylens hooks tests benchmarks
+	rm -rf build/types && mkdir -p build/types && cp -r stabilitylens build/types/ && cp -r hooks build/types/stabilitylens/hooks
+	cd build/types && $(abspath $(BIN))/mypy --config-file $(abspath setup.cfg) -p stabilitylens
+
+docs: $(VENV)/.ready
+	$(BIN)/python -m stabilitylens.cli.docs docs
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.overhead
+
+clean:
+	rm -rf $(VENV) build dist demo *.egg-info

@@ -1,0 +1,1 @@
+"""Reads what a model is from its dataflow."""

@@ -1,0 +1,49 @@
+"""Attach to any Transformer while it trains, keep a faithful record, and explain what went wrong, or is about to.
+
+The public names are imported on first use, so that reading a run never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from stabilitylens.audit import audit as audit
+    from stabilitylens.hooks import Lens as Lens
+    from stabilitylens.hooks import attach as attach
+    from stabilitylens.postmortem import postmortem as postmortem
+    from stabilitylens.report import Report as Report
+    from stabilitylens.run import Run as Run
+    from stabilitylens.run import load as load
+
+_HOMES = {
+    "attach": "stabilitylens.hooks",
+    "Lens": "stabilitylens.hooks",
+    "audit": "stabilitylens.audit",
+    "postmortem": "stabilitylens.postmortem",
+    "load": "stabilitylens.run",
+    "Run": "stabilitylens.run",
+    "Report": "stabilitylens.report",
+}
+__all__ = ["Lens", "Report", "Run", "__version__", "attach", "audit", "load", "postmortem"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'stabilitylens' has no attribute {name!r}")
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise ModuleNotFoundError(
+                f"stabilitylens.{name} needs PyTorch: pip install 'stabilitylens[torch]'", name="torch"
+            ) from error
+        raise
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,93 @@
+"""Anatomy: what a model is, as plain data read off its dataflow."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+Placement = Literal["pre", "post", "peri", "output", "periodic", "none", "mixed"]
+QkNorm = Literal["none", "head", "full", "l2"]
+QkNormPosition = Literal["pre_rope", "post_rope", "no_rope"]
+
+
+@dataclass(frozen=True)
+class SubLayer:
+    """One residual branch: what it computes and the norms around it.
+
+    Attributes:
+        layer: index of the block it belongs to; None outside any block.
+        kind: ``attention``, ``feed_forward``, ``parallel`` (both in one branch) or ``other``.
+        module: canonical name of the module that holds the branch, as far as it can be told.
+        placement: of this branch's norms alone.
+        norm_kind: ``layernorm``, ``rmsnorm``, ``groupnorm``, ``batchnorm``, ``dyt``, ``derf``, … or None.
+    """
+
+    layer: int | None
+    kind: str
+    module: str
+    placement: Placement
+    norm_kind: str | None
+    uncertain: bool = False
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One attention call of a forward, in order; fields as in :class:`Anatomy`."""
+
+    layer: int | None
+    module: str
+    n_heads: int | None
+    d_head: int | None
+    qk_norm: QkNorm
+    qk_norm_position: QkNormPosition | None
+    soft_cap: float | None
+    scale: float | None
+    cross: bool = False
+    uncertain: bool = False
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The model-level view, and the same per sub-layer and attention call.
+
+    Model-level fields are those of the majority of sub-layers or calls; a field whose name is in
+    ``uncertain`` could not be told with confidence. None means not known or not applicable.
+    """
+
+    norm_placement: Placement | None = None
+    norm_kind: str | None = None
+    qk_norm: QkNorm | None = None
+    qk_norm_position: QkNormPosition | None = None
+    soft_cap: float | None = None
+    parallel: bool | None = None
+    final_norm: bool | None = None
+    n_layers: int | None = None
+    n_attention: int | None = None
+    n_parameters: int | None = None
+    d_model: int | None = None
+    n_heads: int | None = None
+    d_head: int | None = None
+    attention_scale: float | None = None
+    latent_norm: bool | None = None
+    layers: tuple[str, ...] = ()
+    sub_layers: tuple[SubLayer, ...] = ()
+    attention_calls: tuple[AttentionCall, ...] = ()
+    uncertain: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the header of a run."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """From plain data; keys that this version does not know are left out."""
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        for name, part in (("sub_layers", SubLayer), ("attention_calls", AttentionCall)):
+            rows = known.get(name, ())
+            known[name] = tuple(
+                part(**{k: v for k, v in row.items() if k in part.__dataclass_fields__}) for row in rows
+            )
+        for name in ("layers", "uncertain", "notes"):
+            known[name] = tuple(known.get(name, ()))
+        return cls(**known)

@@ -1,0 +1,6 @@
+"""One detector, one file. ``detect(run)`` runs them all and returns incidents in order of start."""
+
+from stabilitylens.incidents._detector import DETECTORS, Detector, detect, detector
+from stabilitylens.incidents._incident import Incident
+
+__all__ = ["DETECTORS", "Detector", "Incident", "detect", "detector"]
