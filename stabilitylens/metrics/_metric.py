@@ -80,6 +80,7 @@ class Metric:
 
 METRICS: Registry[Metric] = Registry("stabilitylens.metrics")
 
+
 def metric(
     *, unit: str, axes: str | Iterable[str] = "", needs: str | Iterable[str] = (), worse: Worse = "high"
 ) -> Callable[[Function], Function]:
