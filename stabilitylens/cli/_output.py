@@ -1,0 +1,61 @@
+"""What every command that reports has in common: its options, and where the report goes."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stabilitylens.errors import BadInput
+from stabilitylens.report import Report
+
+
+class Format(StrEnum):
+    """As ``--format`` takes it."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
+
+class Level(StrEnum):
+    """As ``--fail-on`` takes it."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to write the report.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE instead of the terminal.")
+]
+FailOption = Annotated[
+    Level | None, typer.Option("--fail-on", help="Exit with 1 if a finding or an incident is at least this severe.")
+]
+
+
+def deliver(report: Report, form: Format, output: Path | None, fail_on: Level | None) -> None:
+    """Write the report, then leave with 1 if it is as bad as ``fail_on``.
+
+    Raises:
+        BadInput: the file cannot be written, or a page would be poured into a terminal.
+    """
+    from stabilitylens.reports import REPORTERS
+
+    if output is None:
+        if form is Format.HTML and sys.stdout.isatty():
+            raise BadInput("the HTML report is a page of some 5 MB; give it a file, as in -o report.html")
+        REPORTERS[form.value](report, sys.stdout)
+    else:
+        try:
+            with output.open("w", encoding="utf-8") as stream:
+                REPORTERS[form.value](report, stream)
+        except OSError as error:
+            raise BadInput(f"cannot write {output}: {error.strerror}; give -o a file in a folder that exists") from error
+        typer.echo(f"wrote {output}", err=True)
+    if fail_on is not None and report.at_or_above(fail_on.value):
+        raise typer.Exit(1)

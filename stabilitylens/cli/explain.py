@@ -1,0 +1,16 @@
+"""``stabilitylens explain``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="A rule's code or name, a metric or a detector, as SL201 or resid_rms.")],
+) -> None:
+    """Print the page of a rule, a metric or a detector."""
+    from stabilitylens.explain import explain as page
+
+    typer.echo(page(name))

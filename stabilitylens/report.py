@@ -1,0 +1,158 @@
+"""Report: what there is to say about some runs or a model, as plain data. ``reports/`` puts it on paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any, Literal
+
+from stabilitylens.anatomy import Anatomy
+from stabilitylens.findings import SEVERITIES, Finding, Severity, Verdict
+from stabilitylens.header import Coverage, Header
+from stabilitylens.incidents import Incident
+from stabilitylens.recipe import Recipe
+from stabilitylens.run import Run, Series
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a report is about: a run with its incidents, or, in an audit, a model that has no run.
+
+    Attributes:
+        name: the run's path or the model's name, as in the findings' ``run``.
+        anatomy, recipe: as far as they are known.
+        run: None in an audit.
+    """
+
+    name: str
+    findings: tuple[Finding, ...]
+    anatomy: Anatomy | None = None
+    recipe: Recipe | None = None
+    run: Run | None = None
+    incidents: tuple[Incident, ...] = ()
+
+    @property
+    def header(self) -> Header:
+        """The run's header; an empty one in an audit."""
+        return self.run.header if self.run is not None else Header()
+
+    @property
+    def loss(self) -> Series | None:
+        """The scalar ``loss`` of the run, if it has one."""
+        series = self.run["loss"] if self.run is not None and "loss" in self.run else None
+        return series if series is not None and not series.axes else None
+
+    def by_verdict(self, verdict: Verdict) -> list[Finding]:
+        """The findings with one verdict, in the order of the judge."""
+        return [finding for finding in self.findings if finding.verdict == verdict]
+
+    @property
+    def headline(self) -> str:
+        """One sentence, without the name: the worst finding, the incidents, or that nothing fired."""
+        fired, incidents = self.by_verdict("fired"), _count(self.incidents)
+        if not fired:
+            clear, missing = len(self.by_verdict("clear")), len(self.by_verdict("not_evaluated"))
+            counts = f"{_plural(clear, 'rule')} clear, {missing} not evaluated"
+            if missing and not clear:
+                counts = f"none of {_plural(missing, 'rule')} had what it needs"
+            return f"{incidents}, but no rule fired: {counts}" if incidents else f"nothing fired: {counts}"
+        parts = [fired[0].message.rstrip(".")]
+        calm = self.loss is not None and not any(i.metric == "loss" for i in self.incidents)
+        parts += [" while the loss looked unremarkable"] if calm and " loss" not in parts[0] else []
+        others = len({finding.code for finding in fired} - {fired[0].code})
+        parts += [f"; {_plural(others, 'other rule')} fired"] if others else []
+        parts += [f"; {incidents}"] if incidents else []
+        return "".join(parts)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Incidents and findings of one or more runs (a post-mortem), or of a model before training (an audit).
+
+    ``str(report)`` is the text without colour. In a notebook a report shows its headline.
+
+    Attributes:
+        kind: which of the two it is.
+        subjects: the runs, or the model.
+        suspects: what may have caused the incidents, most likely first.
+    """
+
+    kind: Literal["postmortem", "audit"]
+    subjects: tuple[Subject, ...]
+    suspects: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs it is about; none in an audit."""
+        return [subject.run for subject in self.subjects if subject.run is not None]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Every rule's verdict on every subject."""
+        return [finding for subject in self.subjects for finding in subject.findings]
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """The incidents of all runs, run by run."""
+        return [incident for subject in self.subjects for incident in subject.incidents]
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        """Of the first subject whose anatomy is known."""
+        return next((subject.anatomy for subject in self.subjects if subject.anatomy is not None), None)
+
+    @property
+    def coverage(self) -> Coverage:
+        """Of the first run; that of an audit is empty."""
+        return self.subjects[0].header.coverage
+
+    @property
+    def verdict(self) -> str:
+        """The headline in one sentence; each run by its name where there are several."""
+        if len(self.subjects) == 1:
+            return self.subjects[0].headline
+        return "; ".join(f"{subject.name}: {subject.headline}" for subject in self.subjects)
+
+    def at_or_above(self, severity: Severity) -> bool:
+        """Whether a finding fired, or an incident happened, that is at least this severe."""
+        fired = [finding.severity or "info" for finding in self.findings if finding.verdict == "fired"]
+        happened = [incident.severity for incident in self.incidents]
+        return any(SEVERITIES[found] >= SEVERITIES[severity] for found in fired + happened)
+
+    def to_json(self) -> str:
+        """JSON as docs/json.md describes it; what is not a finite number is null."""
+        return self._render("json")
+
+    def to_html(self) -> str:
+        """One self-contained page: pictures first, nothing loaded from elsewhere."""
+        return self._render("html")
+
+    def __str__(self) -> str:
+        return self._render("text")
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<p><strong>{self.kind}</strong>: {escape(self.verdict)}</p>"
+
+    def _render(self, name: str) -> str:
+        from stabilitylens.reports import REPORTERS
+
+        out = StringIO()
+        REPORTERS[name](self, out)
+        return out.getvalue()
+
+
+def _plural(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _count(incidents: tuple[Incident, ...]) -> str:
+    """E.g. ``1 spike of loss at step 1003, 2 outliers of loss``; empty for none."""
+    kinds = Counter((incident.kind.replace("_", " "), incident.metric) for incident in incidents)
+    first = {(i.kind.replace("_", " "), i.metric): i.peak_step for i in reversed(incidents)}
+    return ", ".join(
+        f"{_plural(n, kind)} of {metric}" + (f" at step {first[kind, metric]}" if n == 1 else "")
+        for (kind, metric), n in kinds.items()
+    )

@@ -1,0 +1,90 @@
+"""The report as JSON: a contract, described in docs/json.md."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+from stabilitylens.reports._reporter import reporter
+
+if TYPE_CHECKING:
+    from stabilitylens.report import Report, Subject
+
+#: version of the contract; raised when a key changes its meaning or goes
+SCHEMA = 1
+
+
+@reporter("json")
+def write(report: Report, stream: TextIO) -> None:
+    """Indented, keys in the order of the contract, with a final newline."""
+    document = _audit(report) if report.kind == "audit" else _postmortem(report)
+    json.dump(plain(document), stream, indent=2, allow_nan=False)
+    stream.write("\n")
+
+
+def plain(value: Any) -> Any:
+    """NumPy to Python, tuples to lists, and null for what is not a finite number."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def _postmortem(report: Report) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "headline": report.verdict,
+        "runs": [_run(subject) for subject in report.subjects],
+        "findings": [finding.to_dict() for finding in report.findings],
+        "suspects": report.suspects,
+    }
+
+
+def _run(subject: Subject) -> dict[str, Any]:
+    run, loss, header = subject.run, subject.loss, subject.header
+    assert run is not None
+    coverage = header.coverage
+    return {
+        "path": run.path,
+        "format": run.format,
+        "points": len(loss) if loss is not None else 0,
+        "loss_key": loss.name if loss is not None else None,
+        "series": list(run),
+        "incidents": [incident.to_dict() for incident in subject.incidents],
+        "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in run.events],
+        "notes": run.notes,
+        "coverage": {
+            "parameters": coverage.parameters,
+            "layers": coverage.layers,
+            "attention": coverage.attention,
+            "not_observed": [{"what": what, "why": why} for what, why in coverage.not_observed],
+        },
+        "sampling": header.sampling,
+        "anatomy": _dict(subject.anatomy),
+        "recipe": _dict(subject.recipe),
+    }
+
+
+def _audit(report: Report) -> dict[str, Any]:
+    (subject,) = report.subjects
+    return {
+        "schema": SCHEMA,
+        "headline": report.verdict,
+        "model": subject.name,
+        "anatomy": _dict(subject.anatomy),
+        "recipe": _dict(subject.recipe),
+        "findings": [finding.to_dict() for finding in subject.findings],
+    }
+
+
+def _dict(data: Any) -> dict[str, Any] | None:
+    return data.to_dict() if data is not None else None

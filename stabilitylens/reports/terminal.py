@@ -1,0 +1,121 @@
+"""The report in a terminal: the verdict first, then the evidence, then what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from stabilitylens.reports._numbers import number
+from stabilitylens.reports._reporter import reporter
+from stabilitylens.reports._series import trace_of
+from stabilitylens.reports._sparkline import sparkline
+
+if TYPE_CHECKING:
+    from stabilitylens.findings import Finding
+    from stabilitylens.incidents import Incident
+    from stabilitylens.report import Report, Subject
+    from stabilitylens.run import Run
+
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+
+
+@reporter("text")
+def write(report: Report, stream: TextIO) -> None:
+    """Colour where the stream is a terminal, 80 columns where it is none."""
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    for subject in report.subjects:
+        for part in _parts(subject):
+            console.print(part)
+
+
+def _parts(subject: Subject) -> Iterable[RenderableType]:
+    """All text is ``rich.text.Text``: what a log or a model calls itself is never read as markup."""
+    yield Rule(Text(subject.name, style="bold"), align="left")
+    yield _headline(subject)
+    if subject.run is not None:
+        yield _curves(subject.run)
+    if subject.incidents:
+        yield _title("Incidents")
+        yield _incidents(subject.incidents)
+    fired = subject.by_verdict("fired")
+    if fired:
+        yield _title("Findings")
+        yield from (_finding(finding, subject.run) for finding in fired)
+    yield from _quiet(subject)
+
+
+def _headline(subject: Subject) -> Text:
+    severities = [f.severity or "info" for f in subject.by_verdict("fired")] + [i.severity for i in subject.incidents]
+    worst = next((name for name in STYLES if name in severities), None)
+    calm = "bold green" if subject.by_verdict("clear") else "bold"
+    sentence = subject.headline
+    return Text(sentence[:1].upper() + sentence[1:] + ".", style=STYLES[worst] if worst else calm)
+
+
+def _title(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _curves(run: Run) -> RenderableType:
+    """The loss and the gradient norm as one line each, with their first and last values."""
+    table = Table.grid(padding=(0, 2))
+    for name in ("loss", "grad_norm", "grad_norm_clipped"):
+        if name not in run.series or run[name].axes or not run[name].observed():
+            continue
+        values = run[name].values
+        finite = values[np.isfinite(values)]
+        ends = f"{number(finite[0])} to {number(finite[-1])}" if finite.size else "never finite"
+        table.add_row(Text(name), Text(sparkline(values)), Text(ends, style="dim"))
+    about = f"{run.format}, {len(run)} series" + "".join(f"\nnote: {note}" for note in run.notes)
+    return Group(Text(about, style="dim"), table)
+
+
+def _incidents(incidents: tuple[Incident, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("what", "of", "steps", "peak", "what happened"):
+        table.add_column(column, overflow="fold")
+    for incident in incidents:
+        kind = Text(incident.kind.replace("_", " "), style=STYLES[incident.severity])
+        steps = f"{incident.start_step} to {incident.end_step}"
+        table.add_row(
+            kind, Text(incident.metric), Text(steps), Text(str(incident.peak_step)), Text(incident.explanation)
+        )
+    return table
+
+
+def _finding(finding: Finding, run: Run | None) -> RenderableType:
+    severity = finding.severity or "info"
+    head = Text.assemble((severity, STYLES[severity]), f"  {finding.code} {finding.name}  ", (str(finding.where), "dim"))
+    body = [Text(finding.message)]
+    line = trace_of(finding, run) if run is not None else None
+    if line is not None:
+        body.append(Text.assemble((f"{line.name}  ", "dim"), sparkline(line.values, worse=line.worse)))
+    if finding.observed is not None and finding.threshold is not None:
+        body.append(Text(f"observed {number(finding.observed)}, threshold {number(finding.threshold)}"))
+    if finding.remedy:
+        body.append(Text(f"remedy: {' '.join(finding.remedy.split())}"))
+    body += [Text(source, style="dim", overflow="fold") for source in finding.sources]
+    return Group(head, Padding(Group(*body), (0, 0, 1, 2)))
+
+
+def _quiet(subject: Subject) -> Iterable[RenderableType]:
+    """What is clear, what was not evaluated and why, and how much of the model was seen."""
+    clear = list(dict.fromkeys(finding.name for finding in subject.by_verdict("clear")))
+    if clear:
+        yield _title("Clear")
+        yield Text(", ".join(clear))
+    missing = subject.by_verdict("not_evaluated")
+    if missing:
+        yield _title("Not evaluated")
+        yield from (Text(f"{finding.name}: {finding.lacks}") for finding in missing)
+    if subject.run is not None:
+        yield _title("Coverage")
+        yield Text(f"{subject.header.coverage}\n")
