@@ -1,0 +1,51 @@
+"""Growth of attention logits: what SL201 reports, and what lets other rules raise or lower their severity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilitylens.rules._track import Track, levels, sampled, track
+from stabilitylens.rules._trend import held, rising
+from stabilitylens.run import Run
+
+#: Kimi K2 clips the query and key weights of a head whose largest logit passes this (https://arxiv.org/abs/2507.20534)
+LOGIT_WATCHED = 100.0
+#: heuristic: ten times that; softmax rows are one-hot long before
+LOGIT_HIGH = 1e3
+#: heuristic: in the range where training is known to fail, under the 50,000 reported for ViT (https://arxiv.org/abs/2302.05442)
+LOGIT_EXTREME = 1e4
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A head whose largest logit is past the watched level and got there, or is going on, in this run."""
+
+    track: Track
+    rising: bool
+
+    @property
+    def level(self) -> float:
+        """The present level."""
+        return self.track.level
+
+
+def logit_growth(run: Run) -> list[Growth]:
+    """Heads with growing attention logits, the largest first.
+
+    Past ``LOGIT_WATCHED`` a head must still be rising; past ``LOGIT_HIGH`` it is enough that it grew in
+    this run and has not come down again. A run that passes 100 and decays is therefore left alone.
+
+    Raises:
+        stabilitylens.rules.Lacks: ``max_attn_logit`` is missing or too short.
+    """
+    series = sampled(run, "max_attn_logit")
+    level = levels(series)
+    grown = []
+    for index in np.argwhere(level > LOGIT_WATCHED):
+        head = track(run, series, tuple(index))
+        going_up = rising(head)
+        if going_up or (head.level > LOGIT_HIGH and held(head)):
+            grown.append(Growth(head, going_up))
+    return sorted(grown, key=lambda g: -g.level)
