@@ -67,6 +67,10 @@ class Run(Mapping[str, Series]):
         header: what the recording says of itself.
         events: step-wise events, in order.
         notes: what a reader skipped or mended, one sentence each.
+        superseded: what earlier sessions recorded beyond the step from which a later one resumed, a
+            run for each such session, oldest first.
+        summaries: what the recording derived for TensorBoard, by tag, e.g. ``max_attn_logit/median``;
+            of use where the arrays are lost.
     """
 
     path: str
@@ -75,6 +79,8 @@ class Run(Mapping[str, Series]):
     format: str = "memory"
     events: list[Event] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    superseded: list[Run] = field(default_factory=list)
+    summaries: dict[str, Series] = field(default_factory=dict)
 
     def _resolve(self, name: str) -> str | None:
         if name in self.series:

@@ -1,0 +1,117 @@
+"""Finds the undamaged records of a file, and goes on after damage at the next one."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from google_crc32c import value as crc32c
+from jaxtyping import Bool, Int, UInt8, UInt32
+
+from stabilitylens.tfrecord import AFTER, BEFORE, mask
+
+Bytes = UInt8[np.ndarray, " byte"]
+#: records that are checked at once; bytes that are searched at once for the next record
+_RECORDS, _BYTES = 16384, 1 << 18
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Where a file's undamaged records hold their data, and the ranges of bytes that were skipped."""
+
+    starts: Int[np.ndarray, " record"]
+    lengths: Int[np.ndarray, " record"]
+    gaps: tuple[tuple[int, int], ...]
+
+
+def _table() -> UInt32[np.ndarray, " 256"]:
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(0x82F63B78), table >> 1).astype(np.uint32)
+    return table
+
+
+_TABLE = _table()
+
+
+def _checksums(data: Bytes, at: Int[np.ndarray, " record"]) -> UInt32[np.ndarray, " record"]:
+    """The four bytes at each offset as a number."""
+    return np.ascontiguousarray(data[at[:, None] + np.arange(4)]).view("<u4")[:, 0]
+
+
+def _walk(data: Bytes, position: int) -> tuple[list[int], list[int]]:
+    """Follow the lengths from a position, trusting them: offsets of records and their lengths."""
+    starts, lengths, size = [], [], len(data) - BEFORE - AFTER
+    while position <= size and len(starts) < _RECORDS:
+        length = _LENGTH.unpack_from(data, position)[0]
+        if length > size - position:
+            break
+        starts.append(position)
+        lengths.append(length)
+        position += BEFORE + length + AFTER
+    return starts, lengths
+
+
+def _heads_good(data: Bytes, starts: np.ndarray, lengths: np.ndarray) -> Bool[np.ndarray, " record"]:
+    unique, which = np.unique(lengths, return_inverse=True)
+    expected = np.array([mask(crc32c(_LENGTH.pack(int(n)))) for n in unique], dtype=np.uint32)
+    return np.asarray(_checksums(data, starts + 8) == expected[which])
+
+
+def _data_good(data: Bytes, starts: np.ndarray, lengths: np.ndarray) -> Bool[np.ndarray, " record"]:
+    begins, ends = starts + BEFORE, starts + BEFORE + lengths
+    found = [mask(crc32c(data[a:b])) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return np.asarray(_checksums(data, ends) == np.array(found, dtype=np.uint32))
+
+
+def _search(data: Bytes, position: int) -> int:
+    """Offset of the first record at or after a position whose checksums are both right; the end if none is."""
+    last = len(data) - BEFORE - AFTER
+    while position <= last:
+        window = np.arange(position, min(position + _BYTES, last + 1))
+        # lengths stay below 2^40, so most offsets are ruled out by three bytes
+        window = window[(data[window + 5] | data[window + 6] | data[window + 7]) == 0]
+        crc = np.full(len(window), 0xFFFFFFFF, dtype=np.uint32)
+        for k in range(8):
+            crc = _TABLE[(crc ^ data[window + k]) & 0xFF] ^ crc >> 8
+        crc = ~crc
+        masked = (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
+        for candidate in window[masked == _checksums(data, window + 8)].tolist():
+            length = _LENGTH.unpack_from(data, candidate)[0]
+            if candidate + length <= last and _data_good(data, np.array([candidate]), np.array([length]))[0]:
+                return int(candidate)
+        position += _BYTES
+    return len(data)
+
+
+def _runs(data: Bytes) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[int, int] | None]]:
+    """Runs of good records, each with the gap that follows it."""
+    position = 0
+    while position < len(data):
+        starts, lengths = map(lambda x: np.array(x, dtype=np.int64), _walk(data, position))
+        good = _heads_good(data, starts, lengths)
+        good[good] = _data_good(data, starts[good], lengths[good])
+        count = len(good) if good.all() else int(np.argmin(good))
+        starts, lengths = starts[:count], lengths[:count]
+        end = int(starts[-1] + lengths[-1]) + BEFORE + AFTER if count else position
+        gap = None
+        if count < len(good) or not len(good) or (end < len(data) and len(good) < _RECORDS):
+            gap = (end, _search(data, end + 1))
+        yield starts, lengths, gap
+        position = gap[1] if gap else end
+
+
+def scan(data: Bytes) -> Frames:
+    """All records of a file whose checksums are right.
+
+    Args:
+        data: the file's bytes, e.g. mapped into memory.
+    """
+    runs = list(_runs(data))
+    if not runs:
+        return Frames(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), ())
+    gaps = tuple(gap for _, _, gap in runs if gap and gap[0] < gap[1])
+    return Frames(np.concatenate([s for s, _, _ in runs]) + BEFORE, np.concatenate([n for _, n, _ in runs]), gaps)

@@ -1,0 +1,94 @@
+"""What only TensorBoard needs: summaries of the arrays, worst values over windows, and the layout."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from stabilitylens.header import Header
+from stabilitylens.tags import Tags
+from stabilitylens.writers import _protobuf as protobuf
+from stabilitylens.writers._append import Appender
+from stabilitylens.writers._layout import layout
+from stabilitylens.writers._plan import Plan, Planner
+from stabilitylens.writers._windows import Window
+
+Arrays = Mapping[str, Float[np.ndarray, "*where"]]
+
+
+class Dashboard:
+    """Adds to an event file what is derived from a run's scalars and arrays.
+
+    Args:
+        events: the file.
+        tags: hands out the tags.
+        origin: first step of the run.
+    """
+
+    def __init__(self, events: Appender, tags: Tags, origin: int) -> None:
+        self._events = events
+        self._tags = tags
+        self._origin = origin
+        self._planner = Planner(tags, origin)
+        self._plans: dict[str, Plan] = {}
+        self._windows: dict[str, tuple[str, Window]] = {}
+        self._encoders: dict[tuple[str, ...], protobuf.ScalarEvent] = {}
+
+    def header(self, header: Header) -> None:
+        """Take the metrics' worrying ends and the labels from a header."""
+        self._planner.header = header
+        self._expect(sum(any(meta.axes) for meta in header.metrics.values()))
+
+    def watch(self, name: str, tag: str) -> None:
+        """Give a scalar a tag with its largest values over growing windows."""
+        self._windows[name] = self._tags.claim(f"{tag}_max"), Window(self._origin)
+
+    def step(self, step: int, wall: float, scalars: Mapping[str, float]) -> None:
+        """Take a step's scalars."""
+        for name, (tag, window) in self._windows.items():
+            if name in scalars and (point := window.add(step, scalars[name])):
+                self._point(tag, wall, *point)
+
+    def sample(self, step: int, wall: float, arrays: Arrays) -> None:
+        """Take a sampled step's arrays."""
+        self._plan(step, wall, arrays)
+        plans = [self._plans[name] for name in arrays]
+        with np.errstate(invalid="ignore"):
+            values = [plan.values(array) for plan, array in zip(plans, arrays.values(), strict=True)]
+        tags = tuple(tag for plan in plans for tag in plan.tags)
+        if tags:
+            self._events.append(self._encoder(tags).encode(step, wall, [v for some in values for v in some]))
+        for plan, some in zip(plans, values, strict=True):
+            if plan.window and (point := plan.window.add(step, some[0])):
+                self._point(plan.window_tag, wall, *point)
+
+    def close(self) -> None:
+        """Write what the unfinished windows hold."""
+        windows = [(plan.window_tag, plan.window) for plan in self._plans.values() if plan.window]
+        for tag, window in [*self._windows.values(), *windows]:
+            if point := window.flush():
+                self._point(tag, time.time(), *point)
+
+    def _encoder(self, tags: tuple[str, ...]) -> protobuf.ScalarEvent:
+        if tags not in self._encoders:
+            self._encoders[tags] = protobuf.ScalarEvent(protobuf.DASHBOARD, tags, [b""] * len(tags))
+        return self._encoders[tags]
+
+    def _point(self, tag: str, wall: float, step: int, value: float) -> None:
+        self._events.append(self._encoder((tag,)).encode(step, wall, (value,)))
+
+    def _expect(self, metrics: int) -> None:
+        self._planner.expected = max(self._planner.expected, metrics)
+
+    def _plan(self, step: int, wall: float, arrays: Arrays) -> None:
+        """Plan what is new, and tell TensorBoard how to lay it out."""
+        new = [name for name in arrays if name not in self._plans]
+        if not new:
+            return
+        self._expect(len({name.partition("/")[0] for name, array in arrays.items() if array.ndim}))
+        self._plans |= {name: self._planner.plan(name, arrays[name].shape) for name in new}
+        margins = [(plan.metric, *tags) for plan in self._plans.values() if (tags := plan.margin())]
+        self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [layout(margins)]))
