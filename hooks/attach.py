@@ -1,0 +1,104 @@
+"""attach: put a lens on a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from stabilitylens.anatomy import Anatomy
+from stabilitylens.errors import BadInput
+from stabilitylens.hooks.guard import Guard
+from stabilitylens.hooks.lens import Lens
+from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject, observer_of
+from stabilitylens.recipe import Recipe
+
+
+def _optimizers(given: Any) -> list[Optimizer]:
+    several = [given] if not isinstance(given, Iterable) else list(given)
+    wrong = next((o for o in several if not hasattr(o, "param_groups") or not hasattr(o, "register_step_pre_hook")), None)
+    if wrong is not None:
+        raise BadInput(f"attach() needs a torch.optim.Optimizer or a list of them as its second argument, not {type(wrong).__name__}")
+    return several
+
+
+def _check_owned(subject: Subject, optimizers: list[Optimizer], guard: Guard) -> None:
+    mine = {id(p) for p in subject.parameters.values()}
+    theirs = {id(p) for o in optimizers for g in o.param_groups for p in g["params"]}
+    if optimizers and mine and not mine & theirs:
+        guard.say(
+            "the optimizer owns none of the model's trainable parameters, so updates are not observed: "
+            "pass the optimizer that was made from this model's parameters"
+        )
+
+
+def _recipe(given: Recipe | dict[str, Any] | None, optimizers: list[Optimizer], scaler: Any, total_steps: int | None) -> Recipe:
+    recipe = Recipe.from_optimizer(optimizers[0]) if optimizers else Recipe()
+    known = given.to_dict() if isinstance(given, Recipe) else dict(given or {})
+    stated = {k: v for k, v in known.items() if v is not None and k in Recipe.__dataclass_fields__}
+    recipe = replace(recipe, **stated)
+    if scaler is not None and recipe.loss_scaling is None:
+        recipe = replace(recipe, loss_scaling=bool(scaler.is_enabled()))
+    return recipe if total_steps is None else replace(recipe, total_steps=total_steps)
+
+
+def _anatomy(model: nn.Module, guard: Guard) -> Anatomy | None:
+    try:
+        from stabilitylens.hooks.anatomy import read_anatomy
+
+        return read_anatomy(model)
+    except Exception as error:
+        guard.failed("reading the model's anatomy", error)
+        return None
+
+
+def attach(
+    model: nn.Module,
+    optimizers: Optimizer | Iterable[Optimizer],
+    logdir: str | Path,
+    *,
+    every: int = 10,
+    scaler: Any = None,
+    total_steps: int | None = None,
+    recipe: Recipe | dict[str, Any] | None = None,
+) -> Lens:
+    """Observe a model while it trains; the training stays what it is, to the bit.
+
+    Args:
+        model: any Transformer; attach before ``torch.compile``.
+        optimizers: one or several, owning the model's parameters.
+        logdir: the run's folder; everything goes into its ``stabilitylens`` sub-folder.
+        every: arrays are sampled at the first step and at every multiple of it; loss, learning rate and
+            gradient norm are kept at every step.
+        scaler: the ``GradScaler``, if there is one, so that gradients are recorded unscaled.
+        total_steps: planned number of optimizer steps, for the rules.
+        recipe: what the rules should know and the optimizer does not tell, e.g. ``{"precision": "bf16"}``.
+
+    Returns:
+        The lens. A model that is observed already keeps its lens, which is returned with a warning.
+
+    Raises:
+        BadInput: the model is no module, an optimizer is none, ``every`` is below 1, or ``logdir`` can't be written.
+    """
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise BadInput(f"every={every!r} is no sampling interval; pass a whole number of steps, 1 or more")
+    several = _optimizers(optimizers)
+    guard = Guard()
+    already = observer_of(model)
+    if already is not None:
+        guard.say("the model is observed already and keeps its first lens: call its close() before attaching another")
+        return already  # type: ignore[no-any-return]
+    subject = Subject(model)
+    if subject.compiled:
+        guard.say(COMPILED_SENTENCE)
+    _check_owned(subject, several, guard)
+    return Lens(
+        subject, several, Path(logdir), every=every, scaler=scaler,
+        recipe=_recipe(recipe, several, scaler, total_steps), anatomy=_anatomy(model, guard), guard=guard,
+    )  # fmt: skip

@@ -1,0 +1,174 @@
+"""q, k, v, mask and scale as they enter each attention call, whoever wrote it.
+
+Scaled dot-product attention tells all of them. In a hand-written softmax(QKᵀ)·V they are pieced together:
+the product of two activations is remembered, with the factors that multiply it, until a softmax over its
+last axis; whatever else was added by then (mask, bias, soft-cap) is the difference between the softmax's
+input and scale·q·k. The product of the softmax with a third activation tells v.
+
+Nothing here computes on a tensor while the user's forward runs: a Call keeps the tensors and how they are
+to be arranged, and :meth:`Call.resolve` is for the inside of the opaque operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stabilitylens.hooks.arrange import Arranged, as_heads, number, operands
+from stabilitylens.hooks.functions import After, Function, named
+from stabilitylens.hooks.provenance import Provenance
+
+SDPA = frozenset({F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention})
+PRODUCTS = named("matmul", "__matmul__", "bmm", "einsum", "baddbmm")
+SOFTMAX = named("softmax")
+FACTORS = named("mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply")
+DIVISORS = named("div", "div_", "__truediv__", "__itruediv__", "true_divide", "divide")
+#: leave a tensor of logits or probabilities what it is
+CARRIERS = named(
+    "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "masked_fill", "masked_fill_", "where", "view",
+    "reshape", "to", "float", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "dropout", "dropout_",
+    "clamp", "max", "maximum", "nan_to_num", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "expand",
+    "tanh", "tanh_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An attention call as (batch, head, position, d) tensors; ``logits`` is the softmax's input where it is known."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor | None
+    scale: float
+    mask: Tensor | None = None
+    causal: bool = False
+    logits: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One attention call: the tensors that it is about, and how to arrange them later."""
+
+    tensors: tuple[Tensor, ...]
+    resolve: Callable[[], Resolved]
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What is known of a tensor of logits, or of probabilities once ``logits`` is set."""
+
+    query: Arranged
+    key: Arranged
+    factors: tuple[tuple[Any, int], ...] = ()
+    logits: Tensor | None = None
+
+    def scale(self) -> float:
+        """The product of all factors."""
+        total = 1.0
+        for factor, power in self.factors:
+            total *= number(factor) ** power
+        return total
+
+
+class AttentionWatch:
+    """Finds attention calls among the torch functions of a forward and hands each to ``emit``."""
+
+    def __init__(self, emit: Callable[[Call], None]) -> None:
+        self._emit = emit
+        self._known: Provenance[_Product] = Provenance()
+        self._waiting: _Product | None = None
+        self._heads: int | None = None
+        self.after: dict[Function, After] = (
+            dict.fromkeys(CARRIERS, self._carry)
+            | dict.fromkeys(FACTORS, self._multiply)
+            | dict.fromkeys(DIVISORS, self._divide)
+            | dict.fromkeys(PRODUCTS, self._product)
+            | dict.fromkeys(SOFTMAX, self._softmax)
+            | dict.fromkeys(SDPA, self._sdpa)
+        )
+
+    def heads(self, count: int | None) -> None:
+        """The number of heads of the multi-head attention that is running, None after it."""
+        self._heads = count
+
+    def flush(self) -> None:
+        """Emit a call that is still waiting for its value, and forget every tensor."""
+        waiting, self._waiting = self._waiting, None
+        self._known.clear()
+        if waiting is not None:
+            self._finish(waiting, None)
+
+    def _sdpa(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], _out: Any) -> None:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        q, k, v, mask, scale = (given.get(n) for n in ("query", "key", "value", "attn_mask", "scale"))
+        factor = q.shape[-1] ** -0.5 if scale is None else scale
+        causal = bool(given.get("is_causal"))
+        tensors = (q, k, v) if mask is None else (q, k, v, mask)
+        self._emit(Call(tensors, lambda: Resolved(*map(as_heads, (q, k, v)), float(factor), mask, causal)))
+
+    def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        pair = operands(func, args, kwargs)
+        if pair is None:
+            return
+        left, right = pair
+        known = self._known.get(left.tensor)
+        if known is not None and known is self._waiting:
+            self._waiting = None
+            self._finish(known, right)
+        elif isinstance(out, Tensor):
+            alpha = kwargs.get("alpha", 1)
+            self._known.set(out, _Product(left, right.transposed(), ((alpha, 1),) if alpha != 1 else ()))
+
+    def _carry(self, _f: Function, args: tuple[Any, ...], _k: dict[str, Any], out: Any) -> None:
+        if len(self._known) and isinstance(out, Tensor):
+            known = next((k for k in map(self._known.get, args[:3]) if k is not None), None)
+            if known is not None:
+                self._known.set(out, known)
+
+    def _multiply(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        self._scale(args, kwargs, out, 1)
+
+    def _divide(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        self._scale(args, kwargs, out, -1)
+
+    def _scale(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, power: int) -> None:
+        if not len(self._known) or not isinstance(out, Tensor):
+            return
+        both = (*args[:2], *(kwargs[n] for n in ("other", "value") if n in kwargs))
+        for one, other in (both, both[::-1]):
+            known = self._known.get(one)
+            if known is not None:
+                single = not isinstance(other, Tensor) or other.numel() == 1
+                if single and known.logits is None:
+                    known = replace(known, factors=(*known.factors, (other, power)))
+                self._known.set(out, known)
+                return
+
+    def _softmax(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        logits = args[0] if args else kwargs["input"]
+        known = self._known.get(logits)
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if known is None or known.logits is not None or dim not in (-1, logits.dim() - 1):
+            return
+        waiting, self._waiting = self._waiting, replace(known, logits=logits)
+        self._known.set(out, self._waiting)
+        if waiting is not None:
+            self._finish(waiting, None)
+
+    def _finish(self, known: _Product, value: Arranged | None) -> None:
+        logits, heads = known.logits, self._heads
+        assert logits is not None
+
+        def resolve() -> Resolved:
+            q, k = (as_heads(x(), logits, heads) for x in (known.query, known.key))
+            v = None if value is None else as_heads(value(), logits, heads)
+            return Resolved(q, k, v, known.scale(), logits=as_heads(logits, logits, heads))
+
+        tensors = (known.query.tensor, known.key.tensor, logits)
+        self._emit(Call(tensors if value is None else (*tensors, value.tensor), resolve))

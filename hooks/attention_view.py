@@ -1,0 +1,50 @@
+"""From an attention call to its statistics: what hides keys, what is added, and in which precision."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from stabilitylens.hooks.attention import Resolved
+from stabilitylens.kernels import attention_statistics
+from stabilitylens.kernels.attention_statistics import HIDDEN, Visibility
+
+MaybeTensor = TypeVar("MaybeTensor", Tensor, None)
+
+
+def _cast(x: MaybeTensor, dtype: torch.dtype | None) -> MaybeTensor:
+    return x if x is None or dtype is None or x.dtype is torch.float64 else x.to(dtype)
+
+
+def from_logits(call: Resolved) -> Visibility:
+    """What was added to scale·q·k before the softmax, as a mask and a bias.
+
+    Differences that rounding explains are no bias.
+    """
+    assert call.logits is not None
+    work = torch.float64 if call.logits.dtype is torch.float64 else torch.float32
+    raw = call.scale * (call.query.to(work) @ call.key.to(work).transpose(-1, -2))
+    added = call.logits.to(work) - raw
+    visible = added > HIDDEN
+    added = torch.where(visible, added, 0)
+    rounding = 8 * torch.finfo(call.logits.dtype).eps * raw.abs().amax()
+    return Visibility(
+        None if bool(visible.all()) else visible, added if bool(added.abs().amax() > rounding) else None
+    )
+
+
+def statistics(
+    call: Resolved, cast: torch.dtype | None
+) -> tuple[Float[Tensor, "head field"], Float[Tensor, "kv_head kv_field"]]:
+    """Rows for the ``attention`` and ``key_value`` taps.
+
+    Args:
+        call: the call.
+        cast: the dtype to which autocast takes q, k and v, None where it is off.
+    """
+    q, k, v = (_cast(x, cast) for x in (call.query, call.key, call.value))
+    view = Visibility.of(call.mask, call.causal) if call.logits is None else from_logits(call)
+    return attention_statistics(q, k, v, scale=call.scale, view=view)

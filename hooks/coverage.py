@@ -1,0 +1,78 @@
+"""What was seen of what there is, and why the rest was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from stabilitylens.header import Coverage
+from stabilitylens.hooks.parameters import ParameterTaps
+from stabilitylens.hooks.sample import site_name
+from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject
+from stabilitylens.hooks.taps import ForwardTaps
+
+NO_FORWARD = "no forward of the model was seen: call the model itself, model(…), with gradients enabled"
+
+
+def _forward_reason(subject: Subject, taps: ForwardTaps) -> str | None:
+    if subject.compiled:
+        return COMPILED_SENTENCE
+    return None if taps.layers or taps.attention else NO_FORWARD
+
+
+def _reasons(
+    subject: Subject, taps: ForwardTaps, parameters: ParameterTaps, arrays: Mapping[str, Float[np.ndarray, "*where"]]
+) -> Iterator[tuple[str, str]]:
+    names = {name.partition("/")[0] for name in arrays}
+    forward = _forward_reason(subject, taps)
+    if "grad_norm" not in names:
+        yield "grad_norm", "lens.grads_ready() was not called before the optimizer's step, so gradients may be clipped"
+    if not subject.blocks:
+        yield "resid_rms", "no repeated blocks were found in the model"
+    elif "resid_rms" not in names:
+        yield "resid_rms", forward or "no block ran through its __call__"
+    elif "resid_grad_norm" not in names:
+        yield "resid_grad_norm", "no gradient reached a block's output"
+    if "max_attn_logit" not in names:
+        why = forward or _fused_reason(taps) or "no attention call was seen: the model has none, or hides it in a kernel"
+        yield from ((name, why) for name in ("max_attn_logit", "attn_entropy", "attn_entropy_ratio", "query_norm"))
+    if "log_z" not in names:
+        yield "log_z", forward or "no output layer with the shape of the vocabulary was seen to run"
+    if "branch_ratio" not in names:
+        yield "branch_ratio", forward or "no addition to the residual stream was seen inside a block"
+    if "update_ratio" not in names:
+        yield "update_ratio", "the optimizer took no step on the model's parameters"
+    if "adam_rms" not in names:
+        yield "adam_rms", "the optimizer keeps no second moment of its parameters' shape"
+
+
+def _fused_reason(taps: ForwardTaps) -> str | None:
+    return f"{', '.join(sorted(taps.fused))} runs as torch's fused encoder" if taps.fused else None
+
+
+def coverage(
+    subject: Subject, taps: ForwardTaps, parameters: ParameterTaps, arrays: Mapping[str, Float[np.ndarray, "*where"]]
+) -> Coverage:
+    """Coverage after a sampled step.
+
+    Args:
+        arrays: the metrics that the step gave, by name.
+    """
+    seen = {site_name(site) for site in taps.layers}
+    known = list(dict.fromkeys([*subject.blocks, *seen]))
+    missing = [*_reasons(subject, taps, parameters, arrays)]
+    missing += [(name, why) for name, why in taps.skipped.items()]
+    if seen:
+        missing += [(name, "never called through its __call__") for name in known if name not in seen]
+    missing += [(name, "its state is not a float tensor of its shape") for name in sorted(parameters.skipped_state)]
+    missing += [(name, "has had no gradient yet") for i, name in enumerate(parameters.names) if i not in parameters.with_gradient]
+    fused = {name for name in taps.fused if not any(name == a or name.startswith(f"{a}.") for a, _ in taps.attention)}
+    expected = len(taps.attention) + len(fused)
+    return Coverage(
+        parameters=(len(parameters.with_gradient), len(parameters.names)),
+        layers=(len(seen), len(known)),
+        attention=(len(taps.attention), expected),
+        not_observed=tuple(missing),
+    )

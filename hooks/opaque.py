@@ -1,0 +1,46 @@
+"""The one operator through which everything is observed.
+
+A dispatch mode in the user's forward (selective checkpointing has one) sees every operation that runs
+inside it, and its policy may raise or corrupt training on operations that it does not expect. All our
+arithmetic therefore runs inside a single opaque operator, below any such mode, and with autocast off,
+which would round our products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+_LIBRARY = torch.library.Library("stabilitylens", "DEF")
+_LIBRARY.define("observe(Tensor[] tensors, int call) -> ()")
+_CALLS: dict[int, Callable[..., None]] = {}
+
+
+def _observe(tensors: list[Tensor], call: int) -> None:
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):
+            _CALLS[call](*tensors)
+    else:
+        _CALLS[call](*tensors)
+
+
+def _observe_fake(tensors: list[Tensor], call: int) -> None:
+    return None
+
+
+_LIBRARY.impl("observe", _observe, "CompositeExplicitAutograd")
+_LIBRARY.impl("observe", _observe_fake, "Meta")
+
+
+def observe(function: Callable[..., None], *tensors: Tensor) -> None:
+    """Run ``function(*tensors)`` inside the opaque operator, without grad; it must not change the tensors."""
+    call = id(function)
+    _CALLS[call] = function
+    try:
+        with torch.no_grad():
+            torch.ops.stabilitylens.observe(tensors, call)
+    finally:
+        del _CALLS[call]

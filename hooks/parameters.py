@@ -1,0 +1,122 @@
+"""Parameters, their gradients, updates and optimizer state, read between backward and the next forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stabilitylens.hooks.slots import Slots
+from stabilitylens.kernels import second_moments, sum_of_squares
+
+#: elements of a parameter worked on at a time, so that temporaries stay small
+CHUNK = 1 << 20
+
+
+def adam_row(
+    grad: Tensor, second_moment: Tensor, step: float, beta2: float, eps: float
+) -> Tensor:
+    r"""The fields of ``AdamMoments``: count, $\sum g^2/\max(\hat v, \varepsilon^2)$, entries with $\sqrt{\hat v} < \varepsilon$.
+
+    $\hat v = v / (1 - \beta_2^t)$ with the moment that includes this step's gradient, as in StableAdamW
+    (https://arxiv.org/abs/2304.13013).
+    """
+    correction = 1 - beta2**step
+    ratio = grad.new_zeros((), dtype=torch.float64)
+    below = torch.zeros_like(ratio)
+    for g, v in zip(grad.reshape(-1).split(CHUNK), second_moment.reshape(-1).split(CHUNK), strict=True):
+        corrected = v.float() / correction
+        ratio += (g.float().square() / corrected.clamp(min=eps * eps)).double().sum()
+        below += (corrected < eps * eps).sum()
+    return torch.stack((torch.full_like(ratio, grad.numel()), ratio, below))
+
+
+class ParameterTaps:
+    """Reads what belongs to the trainable parameters of a model.
+
+    Args:
+        parameters: the trainable ones, each once, by canonical name.
+        slots: where rows go; keys are indices into ``parameters``.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots) -> None:
+        self.names = list(parameters)
+        self.parameters = list(parameters.values())
+        self._index = {id(p): i for i, p in enumerate(self.parameters)}
+        self._slots = slots
+        self._before: dict[int, Tensor] = {}
+        self.with_gradient: set[int] = set()
+        self.skipped_state: set[str] = set()
+
+    def owned(self, optimizer: Optimizer) -> list[int]:
+        """Indices of the parameters that an optimizer updates."""
+        return [self._index[id(p)] for g in optimizer.param_groups for p in g["params"] if id(p) in self._index]
+
+    def learning_rates(self, optimizers: Iterable[Optimizer]) -> dict[int, float]:
+        """Learning rate of each parameter."""
+        groups = (g for o in optimizers for g in o.param_groups)
+        return {self._index[id(p)]: float(g["lr"]) for g in groups for p in g["params"] if id(p) in self._index}
+
+    @torch.no_grad()
+    def gradients(self, tap: str, scale: float = 1.0, only: Iterable[int] | None = None) -> None:
+        """Rows of all gradients that there are; a gradient that is None adds nothing.
+
+        Args:
+            tap: ``grad`` before clipping, ``grad_clipped`` after it.
+            scale: what multiplies the gradients, divided out of the rows.
+            only: indices to look at, None for all.
+        """
+        for i in range(len(self.parameters)) if only is None else only:
+            grad = self.parameters[i].grad
+            if grad is None or grad.is_sparse:
+                continue
+            row = second_moments(grad)
+            if scale != 1.0:
+                row[3] /= scale * scale
+                row[4] /= scale
+            self._slots.add(tap, i, row)
+            self.with_gradient.add(i)
+
+    @torch.no_grad()
+    def gradient_norm(self, scale: float = 1.0, only: Iterable[int] | None = None) -> Tensor | None:
+        """L2 norm of all gradients together, fp64, on their device; None where no parameter has one."""
+        chosen = self.parameters if only is None else [self.parameters[i] for i in only]
+        grads = [p.grad for p in chosen if p.grad is not None and not p.grad.is_sparse]
+        if not grads:
+            return None
+        total = torch.stack([sum_of_squares(g).to(grads[0].device) for g in grads]).sum()
+        return total.sqrt() / scale
+
+    @torch.no_grad()
+    def before_update(self, optimizer: Optimizer) -> None:
+        """Keep a copy of the parameters until :meth:`after_update`, when activations are long freed."""
+        for i in self.owned(optimizer):
+            parameter = self.parameters[i]
+            self._slots.add("param", i, second_moments(parameter))
+            self._before[i] = parameter.detach().clone()
+
+    @torch.no_grad()
+    def after_update(self, optimizer: Optimizer, scale: float = 1.0) -> None:
+        """Rows of the updates, and of Adam's second moment where there is one of the parameter's shape."""
+        for i in self.owned(optimizer):
+            before = self._before.pop(i, None)
+            if before is not None:
+                self._slots.add("update", i, second_moments(torch.sub(self.parameters[i].detach(), before, out=before)))
+        for group in optimizer.param_groups:
+            if "betas" in group and "eps" in group:
+                self._adam(optimizer, group, scale)
+
+    def _adam(self, optimizer: Optimizer, group: dict[str, object], scale: float) -> None:
+        beta2, eps = float(group["betas"][1]), float(group["eps"])  # type: ignore[index, arg-type]
+        for parameter in group["params"]:  # type: ignore[attr-defined]
+            i = self._index.get(id(parameter))
+            state = optimizer.state.get(parameter, {})
+            moment, step, grad = state.get("exp_avg_sq"), state.get("step"), parameter.grad
+            if i is None or grad is None or moment is None or step is None:
+                continue
+            if not isinstance(moment, Tensor) or not moment.is_floating_point() or moment.shape != grad.shape:
+                self.skipped_state.add(self.names[i])
+                continue
+            self._slots.add("adam", i, adam_row(grad / scale if scale != 1.0 else grad, moment, float(step), beta2, eps))

@@ -1,0 +1,109 @@
+"""Hands what was observed over to the Run, and keeps its header true."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from stabilitylens import __version__
+from stabilitylens.anatomy import Anatomy
+from stabilitylens.header import Coverage, Header
+from stabilitylens.hooks.coverage import coverage
+from stabilitylens.hooks.guard import Guard
+from stabilitylens.hooks.parameters import ParameterTaps
+from stabilitylens.hooks.sample import Layout
+from stabilitylens.hooks.subject import Subject
+from stabilitylens.hooks.taps import ForwardTaps
+from stabilitylens.metrics import METRICS
+from stabilitylens.recipe import Recipe
+from stabilitylens.writers.recording import RunWriter
+
+Scalars = Mapping[str, Tensor | float]
+
+
+class Recorder:
+    """Writes steps, samples and events; on an asynchronous device scalars wait for the next sample.
+
+    Args:
+        logdir: the run's folder; nothing is written into it before the first record.
+    """
+
+    def __init__(self, logdir: Path, subject: Subject, recipe: Recipe, every: int, anatomy: Anatomy | None, guard: Guard) -> None:
+        self._subject, self.guard = subject, guard
+        self._writer = RunWriter(logdir)
+        self._logdir = logdir
+        self._ring: list[tuple[int, Scalars]] = []
+        versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+        self._header = Header(
+            created=time.time(),
+            metrics={m.name: m.meta for m in METRICS},
+            labels={"layer": tuple(subject.blocks)},
+            anatomy=anatomy,
+            recipe=recipe,
+            sampling={"every": every},
+            versions=versions | {"stabilitylens": __version__},
+        )
+        self._writer.header(self._header)
+
+    @property
+    def coverage(self) -> Coverage:
+        """What has been seen so far of what there is."""
+        return self._header.coverage
+
+    def resume(self, step: int) -> None:
+        """Start a new session at a step; what an earlier one recorded from there on is superseded."""
+        self._writer.close()
+        self._writer = RunWriter(self._logdir, resume_step=step)
+        self._writer.header(self._header)
+
+    def step(self, step: int, scalars: Scalars, *, flush: bool) -> None:
+        """Record the scalars of a step, at once where they are on the host, else with the next sample."""
+        self._ring.append((step, scalars))
+        waits = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in scalars.values())
+        if flush or not waits:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write every step that waits: one copy from the device for all of them."""
+        ring, self._ring = self._ring, []
+        tensors = [v.detach().double().reshape(()) for _, scalars in ring for v in scalars.values() if isinstance(v, Tensor)]
+        host = iter(torch.stack(tensors).tolist() if tensors else [])
+        for step, scalars in ring:
+            self._writer.step(step, {k: next(host) if isinstance(v, Tensor) else float(v) for k, v in scalars.items()})
+
+    def event(self, step: int, kind: str, text: str) -> None:
+        """Record something that happened."""
+        self._writer.event(step, kind, text)
+
+    def sample(
+        self,
+        step: int,
+        arrays: Mapping[str, Float[np.ndarray, "*where"]],
+        layout: Layout,
+        taps: ForwardTaps,
+        parameters: ParameterTaps,
+    ) -> None:
+        """Record the arrays of a sampled step, after a header that says what they are if that has changed."""
+        header = self._header
+        labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
+        seen = coverage(self._subject, taps, parameters, arrays)
+        if labels != header.labels or seen != header.coverage:
+            fields = {name: getattr(header, name) for name in header.__dataclass_fields__}
+            self._header = Header(**fields | {"labels": labels, "coverage": seen})
+            self._writer.header(self._header)
+        # the every-step scalars are recorded already, and a second value at the same step would hide the first
+        self._writer.sample(step, {k: v for k, v in arrays.items() if k not in ("grad_norm", "grad_norm_clipped")})
+        for place, count in self.guard.failures.items():
+            self._writer.event(step, "lens_failure", f"{place}: {count} so far")
+
+    def close(self, step: int) -> None:
+        """Write what waits and close the files."""
+        self.flush()
+        self._writer.close()

@@ -1,0 +1,82 @@
+"""One preallocated buffer on the device for the rows of every tap: one reduce, one copy to the host."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stabilitylens.moments import AdamMoments, AttentionMoments, KeyValueMoments, LogitMoments, Moments, Statistics
+
+#: the row type of each tap
+ROW_TYPES: dict[str, type[Statistics]] = {
+    "resid": Moments, "resid_grad": Moments, "branch": Moments, "stream": Moments,
+    "attention": AttentionMoments, "key_value": KeyValueMoments, "logits": LogitMoments,
+    "param": Moments, "grad": Moments, "grad_clipped": Moments, "update": Moments, "adam": AdamMoments,
+}  # fmt: skip
+
+
+class Slots:
+    """Rows of sufficient statistics, added to on the device and read once a sampled step.
+
+    A slot is ``(tap, key)`` and holds as many rows as its first contribution has: one for most taps,
+    one a head for attention. Slots are made on first use and keep their place for good.
+
+    Args:
+        device: where the buffer lives.
+        capacity: float64 elements to preallocate; it doubles when full.
+    """
+
+    def __init__(self, device: torch.device, capacity: int = 1 << 14) -> None:
+        self._data = torch.zeros(capacity, dtype=torch.float64, device=device)
+        self._identity = torch.zeros_like(self._data)
+        self._by_max = torch.zeros(capacity, dtype=torch.bool, device=device)
+        self._used = 0
+        self._place: dict[tuple[str, Hashable], tuple[int, int]] = {}
+
+    def _grow(self) -> None:
+        for name in ("_data", "_identity", "_by_max"):
+            old = getattr(self, name)
+            setattr(self, name, torch.cat((old, torch.zeros_like(old))))
+
+    def _allocate(self, tap: str, key: Hashable, rows: int) -> tuple[int, int]:
+        kind = ROW_TYPES[tap]
+        size = rows * len(kind.names())
+        while self._used + size > len(self._data):
+            self._grow()
+        start, self._used = self._used, self._used + size
+        identity = torch.from_numpy(np.tile(kind.identity(), rows)).to(self._data.device)
+        self._data[start : self._used] = identity
+        self._identity[start : self._used] = identity
+        self._by_max[start : self._used] = identity == -torch.inf
+        self._place[tap, key] = place = (start, size)
+        return place
+
+    def add(self, tap: str, key: Hashable, rows: Tensor) -> None:
+        """Combine rows into a slot; ``rows`` is float64 of shape (field,) or (row, field).
+
+        Raises:
+            ValueError: the slot holds another number of rows.
+        """
+        flat = rows.reshape(-1)
+        start, size = self._place.get((tap, key)) or self._allocate(tap, key, flat.numel() // len(ROW_TYPES[tap].names()))
+        if flat.numel() != size:
+            raise ValueError(f"{tap} {key} changed its number of rows from one forward to the next")
+        place = slice(start, start + size)
+        kept = self._data[place]
+        kept.copy_(torch.where(self._by_max[place], torch.maximum(kept, flat), kept + flat))
+
+    def read(self) -> dict[str, dict[Hashable, np.ndarray]]:
+        """Every slot's rows on the host, by tap and key, in order of first use; shape (row, field)."""
+        host = self._data[: self._used].cpu().numpy().copy()
+        taps: dict[str, dict[Hashable, np.ndarray]] = defaultdict(dict)
+        for (tap, key), (start, size) in self._place.items():
+            taps[tap][key] = host[start : start + size].reshape(-1, len(ROW_TYPES[tap].names()))
+        return taps
+
+    def clear(self) -> None:
+        """Set every slot back to the identity."""
+        self._data[: self._used].copy_(self._identity[: self._used])

@@ -1,0 +1,7 @@
+"""Statistics of tensors on their device: one family a file, chosen here by device and dtype."""
+
+from stabilitylens.kernels.attention_statistics import attention_statistics
+from stabilitylens.kernels.log_partition import log_partition
+from stabilitylens.kernels.tensor_moments import moments, second_moments, sum_of_squares
+
+__all__ = ["attention_statistics", "log_partition", "moments", "second_moments", "sum_of_squares"]

@@ -1,0 +1,182 @@
+"""Entropy, log-sum-exp and largest logit of attention, exact under its mask, without keeping S x S.
+
+A row of logits s is reduced with its maximum m to l = Σ e^(s-m) and t = Σ e^(s-m) (s-m). Then
+lse = m + ln l and the entropy is H = ln l - t / l, a difference of two non-negative terms, so that
+nothing cancels. Rows go in chunks; where logits may exceed ``FP64_ABOVE`` the chunk is done in fp64,
+since an fp32 logit of 1e4 is only known to 6e-4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+#: an additive mask at or below this hides a key: BERT's old -10,000 is the weakest mask in use
+HIDDEN = -9e3
+#: bound on |logit| above which fp32 no longer gives the entropy to 1e-4 nat
+FP64_ABOVE = 1e3
+#: stands for -inf where exp and products must stay finite
+LOW = -1e30
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """What hides keys and what is added to logits: broadcastable to (batch, head, query, key).
+
+    Attributes:
+        visible: True where a query sees a key; None where it sees all that ``causal`` allows.
+        bias: added to the logits before the softmax.
+        causal: query i sees keys 0 to i (aligned top left, as torch does).
+    """
+
+    visible: Bool[Tensor, "..."] | None = None
+    bias: Float[Tensor, "..."] | None = None
+    causal: bool = False
+
+    @classmethod
+    def of(cls, mask: Shaped[Tensor, "..."] | None, causal: bool) -> Visibility:
+        """From the mask argument of scaled dot-product attention, boolean or additive."""
+        if mask is None:
+            return cls(causal=causal)
+        mask = mask.detach()
+        mask = mask.reshape((1,) * (4 - mask.dim()) + mask.shape)
+        if mask.dtype is torch.bool:
+            return cls(visible=mask, causal=causal)
+        visible = mask > HIDDEN
+        bias = mask.masked_fill(~visible, 0)
+        return cls(visible, bias if bool(bias.any()) else None, causal)
+
+
+def _seen(view: Visibility, q: Tensor, k: Tensor) -> Bool[Tensor, "#batch #head #query key"]:
+    """Keys that at least one query sees."""
+    last = q.shape[2] - 1
+    if view.visible is None:
+        seen = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
+    elif view.causal:
+        full = view.visible.expand(-1, -1, q.shape[2], k.shape[2])
+        seen = torch.tril(full).any(2, keepdim=True)
+    else:
+        seen = view.visible.any(2, keepdim=True).expand(-1, -1, 1, k.shape[2])
+    if view.causal and k.shape[2] > last + 1:
+        seen = seen & (torch.arange(k.shape[2], device=k.device) <= last)
+    return seen
+
+
+def _chunk_rows(keys: int) -> int:
+    return 128 if keys >= 4096 else 32
+
+
+@dataclass
+class _Rows:
+    """Per query row, shape (batch, head, query)."""
+
+    count: Tensor
+    largest: Tensor
+    lse: Tensor
+    entropy: Tensor
+
+
+def _part(x: Tensor, start: int, stop: int, keys: int) -> Tensor:
+    """Rows ``start`` to ``stop`` and the first ``keys`` columns of a broadcastable mask."""
+    x = x[:, :, start:stop] if x.shape[2] > 1 else x
+    return x[..., :keys] if x.shape[3] > 1 else x
+
+
+def _reduce(s: Tensor, view: Visibility, start: int, soft_cap: float | None) -> _Rows:
+    """Reduce one chunk of raw logits, shape (batch, head, query, key); ``s`` is overwritten."""
+    rows, keys = s.shape[2:]
+    hidden = None if view.visible is None else ~_part(view.visible, start, start + rows, keys)
+    if view.causal:
+        ahead = torch.ones(rows, keys, dtype=torch.bool, device=s.device).triu(start + 1)
+        hidden = ahead if hidden is None else hidden | ahead
+    if hidden is not None:
+        s.masked_fill_(hidden, LOW)
+        count = (~hidden).expand(s.shape).sum(-1)
+    else:
+        count = torch.full(s.shape[:3], keys, device=s.device)
+    largest = s.amax(-1)
+    if soft_cap is not None:
+        s.div_(soft_cap).tanh_().mul_(soft_cap)
+    if view.bias is not None:
+        s.add_(_part(view.bias, start, start + rows, keys))
+    if hidden is not None and (soft_cap is not None or view.bias is not None):
+        s.masked_fill_(hidden, LOW)
+    top = s.amax(-1) if soft_cap is not None or view.bias is not None else largest
+    s.sub_(top[..., None])
+    p = s.exp()
+    total = p.sum(-1)
+    weighted = torch.linalg.vecdot(p, s)
+    log = total.log()
+    return _Rows(count, largest, top + log, log - weighted / total)
+
+
+def _rows(q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None) -> _Rows:
+    batch, heads, queries, d = q.shape
+    kv_heads, keys = k.shape[1:3]
+    group = heads // kv_heads
+    q = (q * scale).reshape(batch * kv_heads, group, queries, d)
+    kt = k.reshape(batch * kv_heads, keys, d).transpose(1, 2)
+    parts, step = [], _chunk_rows(keys)
+    for start in range(0, queries, step):
+        stop = min(start + step, queries)
+        reach = min(keys, stop) if view.causal else keys
+        s = torch.bmm(q[:, :, start:stop].reshape(batch * kv_heads, -1, d), kt[:, :, :reach])
+        parts.append(_reduce(s.view(batch, heads, stop - start, reach), view, start, soft_cap))
+    return _Rows(*(torch.cat([getattr(p, n) for p in parts], -1) for n in ("count", "largest", "lse", "entropy")))
+
+
+def _norms(x: Tensor) -> Float[Tensor, "batch head position"]:
+    return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
+
+
+def _query_rows(rows: _Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
+    used = rows.count > 0
+    masked = (~used).sum((0, 2)).double()
+    if padding is not None:
+        used = used & ~padding
+    many = used & (rows.count > 1)
+
+    def total(x: Tensor, where: Tensor) -> Tensor:
+        return torch.where(where, x.double(), 0.0).sum((0, 2))
+
+    ratio = rows.entropy.double() / rows.count.clamp(min=2).double().log()
+    largest = torch.where(used, rows.largest.double(), -torch.inf).amax((0, 2))
+    sums = (total(x, w) for x, w in ((rows.entropy, used), (ratio, many), (rows.lse, used), (query_norms, used)))
+    return torch.stack((used.sum((0, 2)).double(), many.sum((0, 2)).double(), largest, *sums, masked), -1)
+
+
+def attention_statistics(
+    q: Float[Tensor, "batch head query d_head"],
+    k: Float[Tensor, "batch kv_head key d_head"],
+    v: Float[Tensor, "batch kv_head key d_value"] | None,
+    *,
+    scale: float,
+    view: Visibility,
+    soft_cap: float | None = None,
+) -> tuple[Float[Tensor, "head field"], Float[Tensor, "kv_head kv_field"]]:
+    """The fields of ``AttentionMoments`` per head and of ``KeyValueMoments`` per key/value head, fp64.
+
+    A position that no query sees is padding: in self-attention its own query row is left out too.
+
+    Args:
+        q, k, v: as they enter the dot product, in any dtype; ``head`` is a multiple of ``kv_head``.
+        scale: multiplies q·k.
+        view: mask, bias and causality.
+        soft_cap: c of c·tanh(s/c) applied to the scaled logits.
+    """
+    q, k = q.detach(), k.detach()
+    query_norms, key_norms = _norms(q), _norms(k)
+    bound = abs(scale) * query_norms.amax() * key_norms.amax() if q.numel() and k.numel() else query_norms.new_zeros(())
+    exact = torch.float64 if bool(bound > FP64_ABOVE) or q.dtype is torch.float64 else torch.float32
+    rows = _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
+    seen = _seen(view, q, k)
+    padding = None if q.shape[2] != k.shape[2] or view.visible is None else ~seen[:, :, 0]
+    fields = _query_rows(rows, query_norms, padding)
+    kv_seen = seen[:, :: max(1, seen.shape[1] // k.shape[1])] if seen.shape[1] > 1 else seen
+    kv_seen = kv_seen[:, :, 0].expand(key_norms.shape)
+    value_norms = torch.full_like(key_norms, torch.nan) if v is None else _norms(v)
+    kv = [torch.where(kv_seen, x.double(), 0.0).sum((0, 2)) for x in (torch.ones_like(key_norms), key_norms, value_norms)]
+    return fields, torch.stack(kv, -1)

@@ -1,0 +1,75 @@
+"""Moments of one tensor, accurate to fp32 rounding whatever its size and dtype.
+
+A plain fp32 running sum over 10^8 elements is off by 0.2 %, and squares overflow at 1.8e19: sums run
+in fp32 over rows of 4096 elements, rows add up in fp64, and what overflows is done again in fp64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+#: elements summed in fp32 before fp64 takes over
+ROW = 4096
+#: elements of a 16-bit tensor cast to fp32 at a time
+CHUNK = 1 << 18
+
+
+def _flat(x: Tensor) -> Iterator[Float[Tensor, "row element"]]:
+    """The elements of a tensor as fp32 or fp64 rows: all full rows, then the rest as one."""
+    flat = x.detach().reshape(-1)
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
+    size = CHUNK if flat.dtype in (torch.float16, torch.bfloat16) else max(flat.numel(), 1)
+    for start in range(0, flat.numel(), size):
+        part = flat[start : start + size]
+        if part.dtype not in (torch.float32, torch.float64):
+            part = part.float()
+        whole = part.numel() // ROW * ROW
+        if whole:
+            yield part[:whole].view(-1, ROW)
+        if whole < part.numel():
+            yield part[whole:].view(1, -1)
+
+
+def sum_of_squares(x: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:
+    r"""$\sum x^2$ in fp64, relative error about 1e-7; inf or NaN only where an element is."""
+    total = x.new_zeros((), dtype=torch.float64)
+    for rows in _flat(x):
+        norms = torch.linalg.vector_norm(rows, dim=1).double()
+        total = total + torch.dot(norms, norms)
+    if x.device.type == "cpu" and not torch.isfinite(total):
+        return x.detach().double().square().sum()
+    return total
+
+
+def _nonfinite(x: Tensor, total: Tensor) -> Tensor:
+    """Count NaN and inf; on the CPU only where the sum of squares says that there may be some."""
+    if x.device.type == "cpu" and bool(torch.isfinite(total)):
+        return torch.zeros((), dtype=torch.float64)
+    return x.numel() - torch.isfinite(x.detach()).sum().double()
+
+
+def second_moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
+    """The fields of ``Moments`` without ``sum`` and ``sum_abs``, which stay NaN (not observed): two passes."""
+    if x.numel() == 0:
+        return x.new_tensor([0, torch.nan, torch.nan, 0, -torch.inf, 0], dtype=torch.float64)
+    total = sum_of_squares(x)
+    low, high = torch.aminmax(x.detach())
+    unseen = torch.full_like(total, torch.nan)
+    count = torch.full_like(total, x.numel())
+    largest = torch.maximum(-low, high).double()
+    return torch.stack((count, unseen, unseen, total, largest, _nonfinite(x, total)))
+
+
+def moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
+    """All fields of ``stabilitylens.moments.Moments`` in their order, fp64: four passes over the tensor."""
+    row = second_moments(x)
+    row[1:3] = 0
+    for part in _flat(x):
+        row[1] += part.sum(1).double().sum()
+        row[2] += torch.linalg.vector_norm(part, ord=1, dim=1).double().sum()
+    return row
