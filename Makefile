@@ -30,7 +30,7 @@ lint: $(VENV)/.lint-ready
 	cd build/types && $(abspath $(BIN))/mypy --config-file $(abspath setup.cfg) -p stabilitylens
 
 docs: $(VENV)/.ready
-	$(BIN)/python -m stabilitylens.cli.docs docs
+	$(BIN)/python -m stabilitylens.docs docs
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.overhead

@@ -1,0 +1,79 @@
+"""``python -m stabilitylens.docs FOLDER [--check]``: docs/rules.md and docs/metrics.md, from the docstrings."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stabilitylens.explain import axes_in_words, metric_page, rule_page, source_in_words
+from stabilitylens.metrics import METRICS
+from stabilitylens.rules import RULES
+
+NOTE = "<!-- Generated from the docstrings by `make docs`; edit those. -->"
+
+
+def rules_md() -> str:
+    """The pages of all rules of this package, after a table of them."""
+    ours = [member for member in RULES if _is_ours(member.check)]
+    rows = [f"| [{r.code}](#{_anchor(f'{r.code} {r.name}')}) | {r.name} | {r.summary} |" for r in ours]
+    table = ["| code | name | clear means |", "|---|---|---|", *rows]
+    intro = (
+        "A rule fires, says that it is clear, or says that it was not evaluated and what it lacked. "
+        "`stabilitylens explain CODE` prints one of these pages."
+    )
+    return _document("Rules", intro, table, [rule_page(member) for member in ours])
+
+
+def metrics_md() -> str:
+    """The pages of all metrics of this package, after a table of them."""
+    ours = [member for member in METRICS if _is_ours(member.function)]
+    rows = [f"| [{m.name}](#{_anchor(m.name)}) | {m.unit} | {axes_in_words(m)} | {source_in_words(m)} |" for m in ours]
+    table = ["| metric | unit | axes | taken |", "|---|---|---|---|", *rows]
+    intro = (
+        "What was not observed is NaN, never zero. Unit 1 means a plain number, nat the natural logarithm's unit. "
+        "`stabilitylens explain NAME` prints one of these pages."
+    )
+    return _document("Metrics", intro, table, [metric_page(member) for member in ours])
+
+
+def _is_ours(function: object) -> bool:
+    return getattr(function, "__module__", "").startswith("stabilitylens.")
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def _document(title: str, intro: str, table: list[str], pages: list[str]) -> str:
+    """One page of pages: each one's headings go down by a level."""
+    lower = [re.sub(r"^(#+ )", r"#\1", page, flags=re.M) for page in pages]
+    return "\n".join([f"# {title}", "", NOTE, "", intro, "", *table, "", *lower])
+
+
+FILES = {"rules.md": rules_md, "metrics.md": metrics_md}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files, or check them: 1 where one is missing or stale."""
+    parser = argparse.ArgumentParser(prog="python -m stabilitylens.docs", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the files are, as docs")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is stale")
+    options = parser.parse_args(arguments)
+    stale = 0
+    for name, generate in FILES.items():
+        path, text = options.folder / name, generate()
+        current = path.read_text(encoding="utf-8") if path.is_file() else None
+        if options.check and current != text:
+            print(f"{path} is not what the docstrings say; run: make docs", file=sys.stderr)
+            stale = 1
+        elif not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
