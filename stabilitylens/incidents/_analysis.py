@@ -1,0 +1,104 @@
+"""One look at a series for all detectors: its excursions and its lasting rise, each given one kind."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabilitylens.incidents._curve import Curve, curve
+from stabilitylens.incidents._excursions import Excursion, excursions
+from stabilitylens.incidents._incident import Kind
+from stabilitylens.incidents._rises import Rise, rise
+from stabilitylens.incidents._scores import readings
+from stabilitylens.run import Run, Series
+
+#: a run has begun to learn once it is this far below its first point, or this many points old.
+#: What rises and falls before that is the bump of warm-up. *Heuristic*.
+LEARNT, OLD = 0.05, 50
+#: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
+OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
+#: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
+UNDECIDED = 3
+#: a rise of this much a point is a slow divergence (10 % in 200), a slower one is a drift. *Heuristic*:
+#: two thirds of that, so that noise in the rate does not decide.
+DIVERGING = float(np.log(1.10)) / 200 * 2 / 3
+
+
+@dataclass(frozen=True)
+class Event:
+    """An excursion or a lasting rise with its kind; positions are points of the curve."""
+
+    kind: Kind
+    start: int
+    peak: int
+    end: int
+    base: float
+    sigma: float
+    width: int
+    back: bool
+    clarity: float
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A series' finite points and what happened to them, in order."""
+
+    curve: Curve
+    events: tuple[Event, ...]
+
+
+def _is_bump(found: Curve, x: Excursion) -> bool:
+    """Whether an excursion is the bump of warm-up: before anything was learnt, and more than one bad log."""
+    if x.start >= OLD or x.start == x.end:
+        return False
+    learnt = x.start > 0 and found.z[: x.start].min() < found.z[0] - max(LEARNT, 2 * x.noise)
+    return x.back and not learnt
+
+
+def _of_excursion(found: Curve, x: Excursion) -> Event:
+    narrow = x.width <= OUTLIER_WIDTH and x.start == x.peak and x.end - x.peak <= OUTLIER_DECAY
+    lasts = not x.back and len(found) - x.start > UNDECIDED
+    kind: Kind = "level_shift" if lasts else "outlier" if narrow and x.back else "spike"
+    return Event(kind, x.start, x.peak, x.end, x.base, x.sigma, x.width, x.back, x.clarity)
+
+
+def _of_rise(found: Curve, up: Rise) -> Event:
+    z, end = found.z, len(found) - 1
+    kind: Kind = "divergence" if up.rate >= DIVERGING else "drift"
+    width = int(np.sum(z[up.start :] >= up.base + up.height / 2))
+    return Event(kind, up.start, up.peak, end, up.base, up.sigma, width, False, up.clarity)
+
+
+def _part_of(x: Excursion, up: Rise) -> bool:
+    """Whether an excursion is nothing but a piece of a lasting rise."""
+    return x.end >= up.start and (not x.back or x.start <= up.reached)
+
+
+def analyse(series: Series) -> Analysis:
+    """Everything that happened to a scalar series, whatever its name."""
+    found = curve(series)
+    if len(found) < 2:
+        return Analysis(found, ())
+    read = readings(found.z)
+    up = rise(found.z, read)
+    alone = [x for x in excursions(found.z, read) if not (up and _part_of(x, up))]
+    events = [_of_excursion(found, x) for x in alone if not _is_bump(found, x)]
+    events += [_of_rise(found, up)] if up else []
+    return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
+
+
+_SEEN: dict[int, tuple[weakref.ref[np.ndarray], Analysis]] = {}
+
+
+def analysis(run: Run, name: str = "loss") -> Analysis | None:
+    """The analysis of a run's scalar series, made once; None where the run has no such series."""
+    series = run.series.get(name) or (run[name] if name in run else None)
+    if series is None or series.values.ndim != 1:
+        return None
+    key, seen = id(series.values), _SEEN.get(id(series.values))
+    if seen is None or seen[0]() is not series.values:
+        forget = weakref.ref(series.values, lambda _: _SEEN.pop(key, None))
+        _SEEN[key] = seen = (forget, analyse(series))
+    return seen[1]

@@ -1,0 +1,59 @@
+"""Curve: the finite points of a series, on a scale where noise is even and a rise means the same everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from stabilitylens.run import Series
+
+#: the least noise that is believed, as a share of the level: large-batch pretraining has 0.5 to 1.2 %.
+#: Without a floor, rounded and constant losses have a scale of zero. *Heuristic*, from public logs.
+SCALE_FLOOR = 0.005
+
+Points = Float[np.ndarray, " point"]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The finite points of one scalar series.
+
+    Attributes:
+        index: where each point stands in the series.
+        steps, values: as in the series.
+        z: log of the values; where a value is not positive, asinh(value / median size), which is
+            linear near zero and logarithmic far from it.
+        size: the median size of the values where ``z`` is an asinh, else None.
+    """
+
+    index: Int[np.ndarray, " point"]
+    steps: Int[np.ndarray, " point"]
+    values: Points
+    z: Points
+    size: float | None
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def level(self, z: float) -> float:
+        """A value of ``z`` in the unit of the series."""
+        return float(np.exp(z)) if self.size is None else float(np.sinh(z) * self.size)
+
+
+def median_size(values: Points) -> float | None:
+    """What the values are divided by before asinh; None where all are positive and log will do."""
+    if len(values) == 0 or values.min() > 0:
+        return None
+    return float(np.median(np.abs(values))) or float(np.abs(values).max()) or 1.0
+
+
+def curve(series: Series) -> Curve:
+    """The finite points of a scalar series, as float64."""
+    values = np.asarray(series.values, dtype=np.float64)
+    index = np.flatnonzero(np.isfinite(values))
+    finite = values[index]
+    size = median_size(finite)
+    z = np.log(finite) if size is None else np.arcsinh(finite / size)
+    return Curve(index, np.asarray(series.steps)[index], finite, z, size)

@@ -1,0 +1,75 @@
+"""From an event on a curve to an incident with its sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stabilitylens.findings import Severity
+from stabilitylens.incidents._analysis import Analysis, Event, analysis
+from stabilitylens.incidents._incident import Incident, Kind, Recovery
+from stabilitylens.run import Run
+
+#: recovered spikes in public logs are down to 10 % after 2 to 7 logs, up to 25
+FAST = 7
+#: the level after a spike is taken over this many points. *Heuristic*.
+AFTER = 25
+#: still this share of its height up: it came back only in part. *Heuristic*.
+IN_PART = 0.25
+
+
+def _recovery(found: Analysis, event: Event) -> Recovery:
+    z = found.curve.z
+    height = z[event.peak] - event.base
+    if not event.back:
+        return "partial" if z[event.end] - event.base < 0.5 * height else "none"
+    if float(np.median(z[event.end + 1 : event.end + 1 + AFTER])) - event.base > IN_PART * height:
+        return "partial"
+    return "fast" if event.end - event.peak < FAST else "slow"
+
+
+def _steps_lost(found: Analysis, event: Event) -> int:
+    steps = found.curve.steps
+    return int(steps[min(event.end + 1, len(steps) - 1)] - steps[event.start])
+
+
+def _ending(event: Event, cost: int, recovery: Recovery) -> str:
+    if not event.back:
+        return "and had not come back by the end of the record"
+    return f"and was back after {cost} step{'s' * (cost != 1)}" + (", in part" if recovery == "partial" else "")
+
+
+def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: Severity) -> Incident:
+    """An event as an incident, with one sentence that says what happened."""
+    curve, cost, recovery = found.curve, _steps_lost(found, event), _recovery(found, event)
+    low, high = curve.level(event.base), float(curve.values[event.peak])
+    return Incident(
+        kind=kind,
+        metric=metric,
+        start_step=int(curve.steps[event.start]),
+        end_step=int(curve.steps[event.end]),
+        start_index=int(curve.index[event.start]),
+        end_index=int(curve.index[event.end]),
+        peak_step=int(curve.steps[event.peak]),
+        peak_index=int(curve.index[event.peak]),
+        width=event.width,
+        magnitude=float(event.sigma),
+        recovery=recovery,
+        cost_steps=cost,
+        severity=severity,
+        confidence=float(1 - 0.5 / max(event.clarity, 1.0) ** 2),
+        explanation=(
+            f"{metric} rose from {low:.4g} to {high:.4g} ({high - low:+.3g}, {event.sigma:.0f} sigma) "
+            f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}."
+        ),
+    )
+
+
+def of_kind(run: Run, kind: Kind, severity: Severity, metric: str = "loss", kinds: Iterable[Kind] = ()) -> list[Incident]:
+    """The incidents of one kind on a series; ``kinds`` are the events that count as this kind."""
+    found = analysis(run, metric)
+    if found is None:
+        return []
+    wanted = set(kinds) or {kind}
+    return [incident(found, event, metric, kind, severity) for event in found.events if event.kind in wanted]

@@ -1,0 +1,121 @@
+"""Lasting rises: where a curve went up and never came back, however slowly.
+
+At each point the least of all that follows is compared with the least of all that went before. Where the
+first is clearly higher, the curve left its best level for good. Running means keep noise out of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.ndimage import uniform_filter1d
+
+from stabilitylens.incidents._baseline import scale
+from stabilitylens.incidents._curve import Points
+from stabilitylens.incidents._scores import Readings
+
+#: a rise smaller than this share of the level is no event. *Heuristic*: half of what counts as slow divergence.
+LEAST = 0.05
+#: in sigma of the running mean, whose least values before and after are compared. *Heuristic*.
+SIGMA = 6.0
+#: running means tried, and how many times as long the curve must be. *Heuristic*.
+MEANS, LENGTHS = (5, 17, 65), 6
+#: with fewer points there are no means: the points themselves must rise by half and 3 sigma. *Heuristic*.
+FEW, FEW_LEAST, FEW_SIGMA = 50, float(np.log(1.5)), 3.0
+#: a level that was reached and left this often before is no news. *Heuristic*.
+BEFORE, AS_HIGH, AS_LOW = 2, 0.7, 0.3
+#: places tried for the onset
+KNOTS = 80
+
+
+@dataclass(frozen=True)
+class Rise:
+    """A rise that lasts to the end of the record; positions are points of the curve.
+
+    Attributes:
+        start: where it began; peak: its highest point.
+        base: best level before it; height: how far above that the curve stayed, on the curve's scale.
+        sigma: height over the noise of what it was read from.
+        reached: where all of the height had been gained; rate: height gained a point, from start to there.
+        clarity: height over the least that counts, above 1.
+    """
+
+    start: int
+    peak: int
+    base: float
+    height: float
+    sigma: float
+    reached: int
+    rate: float
+    clarity: float
+
+
+def _recurs(mean: Points, onset: int, height: float) -> bool:
+    """Whether the curve had been as high above its best level before, and had come back, several times."""
+    drawup = mean[:onset] - np.minimum.accumulate(mean[:onset])
+    state = np.zeros(onset, int)
+    state[drawup >= AS_HIGH * height], state[drawup <= AS_LOW * height] = 1, -1
+    turns = state[state != 0]
+    return int(np.sum((turns[:-1] == 1) & (turns[1:] == -1))) >= BEFORE
+
+
+def _least(mean: Points) -> tuple[Points, Points]:
+    """The least before each point, and the least from it on."""
+    before = np.concatenate([[np.inf], np.minimum.accumulate(mean)[:-1]])
+    return before, np.minimum.accumulate(mean[::-1])[::-1]
+
+
+def _onset(z: Points, low: int, reached: int) -> int:
+    """Where a rise began: the best place for a bend or a step in the line that fits the curve around it."""
+    length = max(12, reached - low)
+    first, last = max(0, low - 2 * length), min(len(z), reached + length)
+    x = np.arange(first, last, max(1, (last - first) // 400))
+    y, knots = z[x], np.unique(np.linspace(max(first + 2, low - length), reached, KNOTS).astype(int))
+    bends = [_misfit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
+    steps = [_misfit(x, y, x >= knot, knot) for knot in knots]
+    return int(knots[int(np.argmin(np.minimum(bends, steps)))])
+
+
+def _misfit(x: Points, y: Points, change: Points, knot: int) -> float:
+    """Sum of squares that a line with one change in it leaves."""
+    lines = np.column_stack([np.ones(len(x)), x - knot, change])
+    return float(np.sum((y - lines @ np.linalg.lstsq(lines, y, rcond=None)[0]) ** 2))
+
+
+def _read(z: Points, mean: Points, spread: float, width: int, least: float, sigmas: float) -> Rise | None:
+    """The lasting rise that one running mean shows."""
+    before, after = _least(mean)
+    gain = np.where(np.isfinite(before), after - before, -np.inf)
+    reached = int(np.argmax(gain))
+    height = float(gain[reached])
+    if not height >= max(least, sigmas * spread) or _recurs(mean, reached, height):
+        return None
+    low = int(np.argmin(mean[:reached]))
+    start = _onset(z, low, reached) if width > 1 else low + 1
+    peak = start + int(np.argmax(z[start:]))
+    rate, clarity = height / max(1, reached - start), height / max(least, sigmas * spread)
+    return Rise(start, peak, float(mean[low]), height, height / spread, reached, rate, clarity)
+
+
+def rise(z: Points, read: Readings) -> Rise | None:
+    """The rise that a curve never came back from, or None."""
+    if len(z) < FEW:
+        noise = float(np.median(read.noise)) if len(z) else np.nan
+        return _read(z, z, noise, 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
+    for width in (w for w in MEANS if w * LENGTHS <= len(z)):
+        half = width // 2
+        mean = uniform_filter1d(read.tame, width, mode="nearest")[half : len(z) - half]
+        spread = max(float(np.median(read.noise)) / np.sqrt(width), _wander(mean, width))
+        found = _read(read.tame[half : len(z) - half], mean, spread, width, LEAST, SIGMA)
+        if found is not None:
+            moved = {name: getattr(found, name) + half for name in ("start", "peak", "reached")}
+            return replace(found, **moved)
+    return None
+
+
+def _wander(mean: Points, width: int) -> float:
+    """How much neighbouring, not overlapping, means differ: more than noise where the curve wanders."""
+    apart = mean[::width]
+    second = apart[2:] - 2 * apart[1:-1] + apart[:-2]
+    return float(np.median(scale(second, len(second)))) / np.sqrt(6) if len(second) > 4 else 0.0

@@ -1,0 +1,97 @@
+"""How far each point stands above what was expected, in sigma, for excursions of several widths.
+
+Wide and low excursions drown in the noise of single points, so the curve is also read through running
+means of 5 to 65 points, its single points clipped to 3 sigma first: a mean of heavy-tailed noise is then
+as tame as one of Gaussian noise. Pairs are judged by their lower point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import median_filter, uniform_filter1d
+
+from stabilitylens.incidents._baseline import SCALE_WINDOW, expected, scale
+from stabilitylens.incidents._curve import Points
+
+#: widths of the running means. *Heuristic*: recovered spikes in public logs last 2 to 68 points.
+MEANS = (5, 9, 17, 33, 65)
+#: a mean is read only where the curve is this many times as long. *Heuristic*.
+LENGTHS = 5
+#: a point this far out is one that everybody would point at: healthy per-step losses of language models have
+#: 5 to 6 in 1,000 above 6 sigma. *Heuristic*, from public logs.
+SINGLE = 6.5
+#: two neighbours, and means. *Heuristic*: twice the worst of 30 healthy public logs is 10, none is above 5.5.
+PAIR = 4.5
+MEAN = 5.5
+#: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
+#: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
+COMMON_SINGLE, COMMON_PAIR = 0.02, 0.007
+#: how far above the common ones a single point has to be. *Heuristic*.
+ABOVE_COMMON = 1.25
+CLIP = 3.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """One reading of a curve.
+
+    Attributes:
+        width: points that it reads together.
+        sigma: excess over the expectation, in robust standard deviations; NaN where nothing was expected.
+        base: the expectation, on the curve's scale.
+        threshold: above it a point is part of an excursion.
+    """
+
+    width: int
+    sigma: Points
+    base: Points
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Readings:
+    """All readings of a curve, the noise of its single points, and the curve with them clipped."""
+
+    scores: list[Score]
+    noise: Points
+    tame: Points
+
+
+def clipped(z: Points) -> Points:
+    """The curve with its points held within 3 sigma of their running median."""
+    middle = median_filter(z, size=13, mode="nearest")
+    reach = CLIP * scale(z - middle)
+    return np.asarray(np.clip(z, middle - reach, middle + reach))
+
+
+def _alone(sigma: Points) -> Points:
+    """The points whose neighbours are unremarkable: what single points do, excursions left out."""
+    quiet = np.nan_to_num(sigma, nan=0.0) < CLIP
+    beside = np.concatenate([quiet[1:], [True]]) & np.concatenate([[True], quiet[:-1]])
+    return np.asarray(sigma[beside & np.isfinite(sigma)])
+
+
+def _common(alone: Points, share: float) -> float:
+    return float(np.quantile(alone, 1 - share)) if len(alone) * share >= 1 else 0.0
+
+
+def readings(z: Points) -> Readings:
+    """The readings of a curve, from single points to the widest mean that it is long enough for."""
+    base = expected(z, 1)
+    noise = scale(z - base)
+    sigma = (z - base) / noise
+    alone = _alone(sigma)
+    found = [Score(1, sigma, base, max(SINGLE, ABOVE_COMMON * _common(alone, COMMON_SINGLE)))]
+    if len(z) > 2:
+        wide = expected(z, 2)
+        lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
+        found.append(Score(2, lower, wide, max(PAIR, _common(alone, COMMON_PAIR))))
+    tame = clipped(z)
+    for width in (w for w in MEANS if w * LENGTHS <= len(z)):
+        wide = expected(z, width)
+        excess = uniform_filter1d(tame, width, mode="nearest") - wide
+        spread = np.maximum(scale(excess, max(SCALE_WINDOW, 8 * width)), noise / np.sqrt(width))
+        found.append(Score(width, excess / spread, wide, MEAN))
+    return Readings(found, noise, tame)

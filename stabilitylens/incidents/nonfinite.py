@@ -1,0 +1,77 @@
+"""The non-finite detector."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.ndimage import find_objects, label
+
+from stabilitylens.incidents._detector import detector
+from stabilitylens.incidents._incident import Incident
+from stabilitylens.run import Run, Series
+
+#: non-finite values with at most this many finite ones between them are one event. *Heuristic*.
+JOIN = 10
+#: a metric that is missing in this share of its rows, here and there, is logged on some rows only. *Heuristic*.
+PADDED = 0.5
+METRICS = ("loss", "grad_norm")
+
+
+def _is_padding(series: Series) -> bool:
+    """Whether the NaNs only fill rows on which the metric was not logged: in between, many, and no infinity."""
+    values = series.values
+    missing = np.isnan(values)
+    if np.isinf(values).any() or missing.mean() < PADDED or missing.all():
+        return False
+    turns = int(np.sum(missing[1:] != missing[:-1]))
+    return turns >= min(4, len(values) // 2) and not missing[-JOIN:].all()
+
+
+def _stretches(bad: np.ndarray) -> list[tuple[int, int]]:
+    """First and last index of each event."""
+    where = [(found[0].start, found[0].stop - 1) for found in find_objects(label(bad)[0])]
+    joined: list[tuple[int, int]] = []
+    for first, last in where:
+        if joined and first - joined[-1][1] <= JOIN + 1:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _incident(series: Series, metric: str, first: int, last: int) -> Incident:
+    steps, values, ends = series.steps, series.values, last == len(series) - 1
+    cost = int(steps[min(last + 1, len(steps) - 1)] - steps[first])
+    what = "NaN" if np.isnan(values[first]) else "infinite"
+    ending = "and stayed so to the end of the record" if ends else f"and was finite again after {cost} steps"
+    return Incident(
+        kind="nonfinite",
+        metric=metric,
+        start_step=int(steps[first]),
+        end_step=int(steps[last]),
+        start_index=first,
+        end_index=last,
+        peak_step=int(steps[first]),
+        peak_index=first,
+        width=int(np.sum(~np.isfinite(values[first : last + 1]))),
+        magnitude=float("nan"),
+        recovery="none" if ends else "fast",
+        cost_steps=cost,
+        severity="error" if metric == "loss" else "warning",
+        confidence=1.0,
+        explanation=f"{metric} became {what} at step {int(steps[first])} {ending}.",
+    )
+
+
+@detector
+def nonfinite(run: Run) -> list[Incident]:
+    """The loss or the gradient norm was NaN or infinite; all other detectors leave those points out.
+
+    NaN that merely fills the rows on which a metric was not logged is no incident.
+    """
+    found = []
+    for metric in METRICS:
+        series = run[metric] if metric in run else None
+        if series is None or series.values.ndim != 1 or not len(series) or _is_padding(series):
+            continue
+        found += [_incident(series, metric, *ends) for ends in _stretches(~np.isfinite(series.values))]
+    return found
