@@ -47,21 +47,27 @@ class Subject:
         """The findings with one verdict, in the order of the judge."""
         return [finding for finding in self.findings if finding.verdict == verdict]
 
+    def fired_by_rule(self) -> list[list[Finding]]:
+        """What fired, one list a rule, in the order of the judge."""
+        groups: dict[str, list[Finding]] = {}
+        for finding in self.by_verdict("fired"):
+            groups.setdefault(finding.code, []).append(finding)
+        return list(groups.values())
+
     @property
     def headline(self) -> str:
         """One sentence, without the name: the worst finding, the incidents, or that nothing fired."""
-        fired, incidents = self.by_verdict("fired"), _count(self.incidents)
+        fired, incidents = self.fired_by_rule(), _count(self.incidents)
         if not fired:
             clear, missing = len(self.by_verdict("clear")), len(self.by_verdict("not_evaluated"))
             counts = f"{_plural(clear, 'rule')} clear, {missing} not evaluated"
             if missing and not clear:
                 counts = f"none of {_plural(missing, 'rule')} had what it needs"
             return f"{incidents}, but no rule fired: {counts}" if incidents else f"nothing fired: {counts}"
-        parts = [fired[0].message.rstrip(".")]
+        parts = [_leading(fired).message.rstrip(".")]
         calm = self.loss is not None and not any(i.metric == "loss" for i in self.incidents)
-        parts += [" while the loss looked unremarkable"] if calm and " loss" not in parts[0] else []
-        others = len({finding.code for finding in fired} - {fired[0].code})
-        parts += [f"; {_plural(others, 'other rule')} fired"] if others else []
+        parts += [", while the loss looked unremarkable"] if calm and " loss" not in parts[0] else []
+        parts += [f"; {_plural(len(fired) - 1, 'other rule')} fired"] if len(fired) > 1 else []
         parts += [f"; {incidents}"] if incidents else []
         return "".join(parts)
 
@@ -142,6 +148,13 @@ class Report:
         out = StringIO()
         REPORTERS[name](self, out)
         return out.getvalue()
+
+
+def _leading(fired: list[list[Finding]]) -> Finding:
+    """The first of the most severe; what was measured at some step comes before what the architecture says."""
+    first = [group[0] for group in fired]
+    worst = [finding for finding in first if finding.severity == first[0].severity]
+    return next((finding for finding in worst if finding.where.steps is not None), worst[0])
 
 
 def _plural(n: int, noun: str) -> str:

@@ -41,11 +41,12 @@ def _first_of(
     return mask
 
 
-def thin_map(
-    steps: Steps, values: Float[np.ndarray, "step row"], columns: int, worse: Worse
-) -> tuple[Steps, Float[np.ndarray, "step row"]]:
+def thin_steps(
+    steps: Steps, values: Float[np.ndarray, "step *rest"], columns: int, worse: Worse
+) -> tuple[Steps, Float[np.ndarray, "step *rest"]]:
     """At most ``columns`` steps, each the worrying end of its stretch, named after its last step."""
     if len(steps) <= columns:
         return steps, values
     parts = np.array_split(np.arange(len(steps)), columns)
-    return steps[[part[-1] for part in parts]], np.array([worst(values[part].T, worse) for part in parts])
+    worst_of = [worst(np.moveaxis(values[part[0]:part[-1] + 1], 0, -1), worse) for part in parts]
+    return steps[[part[-1] for part in parts]], np.array(worst_of)

@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from stabilitylens.reports._numbers import number
+from stabilitylens.reports._words import number, sentence
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from stabilitylens.incidents import Incident
     from stabilitylens.report import Report, Subject
     from stabilitylens.run import Run
+
+#: places of one rule that are listed
+PLACES = 4
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
@@ -45,10 +48,10 @@ def _parts(subject: Subject) -> Iterable[RenderableType]:
     if subject.incidents:
         yield _title("Incidents")
         yield _incidents(subject.incidents)
-    fired = subject.by_verdict("fired")
+    fired = subject.fired_by_rule()
     if fired:
         yield _title("Findings")
-        yield from (_finding(finding, subject.run) for finding in fired)
+        yield from (_finding(group, subject.run) for group in fired)
     yield from _quiet(subject)
 
 
@@ -56,8 +59,7 @@ def _headline(subject: Subject) -> Text:
     severities = [f.severity or "info" for f in subject.by_verdict("fired")] + [i.severity for i in subject.incidents]
     worst = next((name for name in STYLES if name in severities), None)
     calm = "bold green" if subject.by_verdict("clear") else "bold"
-    sentence = subject.headline
-    return Text(sentence[:1].upper() + sentence[1:] + ".", style=STYLES[worst] if worst else calm)
+    return Text(sentence(subject.headline), style=STYLES[worst] if worst else calm)
 
 
 def _title(text: str) -> Text:
@@ -91,8 +93,9 @@ def _incidents(incidents: tuple[Incident, ...]) -> Table:
     return table
 
 
-def _finding(finding: Finding, run: Run | None) -> RenderableType:
-    severity = finding.severity or "info"
+def _finding(group: list[Finding], run: Run | None) -> RenderableType:
+    """A rule's first finding in full, its other places in a line each."""
+    finding, severity = group[0], group[0].severity or "info"
     head = Text.assemble((severity, STYLES[severity]), f"  {finding.code} {finding.name}  ", (str(finding.where), "dim"))
     body = [Text(finding.message)]
     line = trace_of(finding, run) if run is not None else None
@@ -100,10 +103,13 @@ def _finding(finding: Finding, run: Run | None) -> RenderableType:
         body.append(Text.assemble((f"{line.name}  ", "dim"), sparkline(line.values, worse=line.worse)))
     if finding.observed is not None and finding.threshold is not None:
         body.append(Text(f"observed {number(finding.observed)}, threshold {number(finding.threshold)}"))
+    body += [Text(f"also {other.where}: {other.message}") for other in group[1:PLACES]]
+    if len(group) > PLACES:
+        body.append(Text(f"and {len(group) - PLACES} more places, all of them in --format json", style="dim"))
     if finding.remedy:
         body.append(Text(f"remedy: {' '.join(finding.remedy.split())}"))
     body += [Text(source, style="dim", overflow="fold") for source in finding.sources]
-    return Group(head, Padding(Group(*body), (0, 0, 1, 2)))
+    return Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
 
 
 def _quiet(subject: Subject) -> Iterable[RenderableType]:

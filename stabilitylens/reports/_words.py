@@ -1,0 +1,27 @@
+"""Numbers and sentences as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+
+def number(value: float) -> str:
+    """Three significant digits: ``0.0123``, ``4.56``, ``22,000``, ``1.2e-07``, ``inf``."""
+    if 1000 <= abs(value) < 1e6:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def rounded(values: Float[np.ndarray, " n"]) -> list[float | None]:
+    """Four significant digits, enough for a picture; None for what is not finite."""
+    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def sentence(text: str) -> str:
+    """With a capital, unless it opens with the name of a metric, and a full stop."""
+    first = text.partition(" ")[0]
+    head = text[:1] if "_" in first else text[:1].upper()
+    return f"{head}{text[1:].rstrip('.')}."

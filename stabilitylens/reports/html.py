@@ -1,0 +1,104 @@
+"""The report as one self-contained page: pictures first, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TextIO
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from stabilitylens import __version__
+from stabilitylens.findings import SEVERITIES
+from stabilitylens.reports._figures import embed, figures
+from stabilitylens.reports._words import number, sentence
+from stabilitylens.reports._reporter import reporter
+
+if TYPE_CHECKING:
+    from stabilitylens.report import Report, Subject
+
+
+@reporter("html")
+def write(report: Report, stream: TextIO) -> None:
+    """One page of under 6 MB, most of which is plotly's script; a report without curves has no script."""
+    groups = [(i, group) for i, subject in enumerate(report.subjects) for group in subject.fired_by_rule()]
+    data = figures(report, [(i, group[0]) for i, group in groups])
+    scripts = _scripts() if data["curves"] or data["maps"] else []
+    page = _environment().get_template("report.html.jinja").render(
+        report=report, groups=groups, figures=data, data=embed(data), scripts=scripts, style=_own("report.css"),
+        policy=_policy(scripts), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
+    )
+    stream.write(page)
+
+
+def _environment() -> Environment:
+    out = Environment(
+        loader=PackageLoader("stabilitylens", "reports"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )
+    out.filters |= {"number": number, "prose": prose, "sentence": sentence, "worst": _worst, "tally": _tally, "field": _field}
+    return out
+
+
+def _own(name: str) -> Markup:
+    return Markup(files("stabilitylens.reports").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _scripts() -> list[Markup]:
+    from plotly.offline import get_plotlyjs
+
+    return [Markup(get_plotlyjs()), _own("report.js")]
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """Only these scripts may run, and nothing may be loaded, whatever a log has in it."""
+    hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts) or "'none'"
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+
+
+def _drawing(anatomy: Any) -> str:
+    """The model as a picture in text."""
+    if anatomy is None:
+        return ""
+    try:
+        from stabilitylens.reports.anatomy_text import draw
+    except ModuleNotFoundError:
+        return ""
+    return draw(anatomy)
+
+
+def prose(text: str) -> Markup:
+    """Escaped, with `code` as code; a line break counts only before a bullet or an empty line."""
+    flowing = re.sub(r"(?<!\n)\n(?!\n|- )", " ", text.strip())
+    return Markup(re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(flowing))))
+
+
+def _field(value: Any) -> str:
+    """A field of a recipe or an anatomy."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _worst(subject: Subject) -> str:
+    """The worst severity of a subject; ``clear`` if some rule is, else ``unknown``."""
+    found = [f.severity or "info" for f in subject.by_verdict("fired")] + [i.severity for i in subject.incidents]
+    if found:
+        return max(found, key=SEVERITIES.__getitem__)
+    return "clear" if subject.by_verdict("clear") else "unknown"
+
+
+def _tally(subject: Subject) -> str:
+    """E.g. ``2 errors, 1 warning, 7 clear, 1 not evaluated``."""
+    fired = Counter(finding.severity or "info" for finding in subject.by_verdict("fired"))
+    parts = [f"{fired[s]} {s}{'s' if fired[s] > 1 and s != 'info' else ''}" for s in reversed(SEVERITIES) if fired[s]]
+    parts += [f"{len(subject.incidents)} incident{'s' if len(subject.incidents) > 1 else ''}"] if subject.incidents else []
+    parts += [f"{len(subject.by_verdict('clear'))} clear", f"{len(subject.by_verdict('not_evaluated'))} not evaluated"]
+    return ", ".join(parts)
