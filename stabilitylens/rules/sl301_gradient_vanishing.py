@@ -78,4 +78,5 @@ def _against_last(series: Series) -> Series:
     usable = np.where((last > 0) & np.isfinite(last), last, np.nan)
     if np.sum(~np.isnan(usable)) < RECENT:
         raise Lacks(f"{RECENT} samples in which the last block has a finite gradient that is not zero")
-    return replace(series, values=series.values / usable[:, None])
+    with np.errstate(over="ignore"):
+        return replace(series, values=series.values / usable[:, None])
