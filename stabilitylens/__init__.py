@@ -1,6 +1,7 @@
 """Attach to any Transformer while it trains, keep a faithful record, and explain what went wrong, or is about to.
 
-The public names are imported on first use, so that reading a run never imports torch.
+The public names are imported on first use, so that reading a run never imports torch. No module bears the
+name of a public function: importing it would put the module in the function's place.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from stabilitylens.audit import audit as audit
+    from stabilitylens._audit import audit as audit
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
-    from stabilitylens.postmortem import postmortem as postmortem
+    from stabilitylens._postmortem import postmortem as postmortem
     from stabilitylens.report import Report as Report
     from stabilitylens.run import Run as Run
     from stabilitylens.run import load as load
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
-    "audit": "stabilitylens.audit",
-    "postmortem": "stabilitylens.postmortem",
+    "audit": "stabilitylens._audit",
+    "postmortem": "stabilitylens._postmortem",
     "load": "stabilitylens.run",
     "Run": "stabilitylens.run",
     "Report": "stabilitylens.report",

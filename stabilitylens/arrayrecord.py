@@ -14,7 +14,7 @@ byte     holds
 =======  ==================================================================
 
 A sample's description is ``{"arrays": [[name, axes, shape, first element], …]}``; a header's is the
-header; a session's is ``{"resume_step": null | step}``. Every record is a multiple of 64 bytes with
+header; a session's is ``{"resume_step": null | step, "first_step": of the run}``. Every record is a multiple of 64 bytes with
 its framing, and data begin at a multiple of 64 in an undamaged file, so that records of one layout
 can be mapped into memory with a constant stride.
 """
@@ -104,7 +104,7 @@ class Prefix:
     begin: int
 
 
-def unpack_prefix(record: np.ndarray | bytes) -> Prefix | None:
+def unpack_prefix(record: bytes | memoryview) -> Prefix | None:
     """The fixed part, or None where these bytes are no array record."""
     if len(record) < PREFIX.size:
         return None
@@ -112,6 +112,12 @@ def unpack_prefix(record: np.ndarray | bytes) -> Prefix | None:
     if magic != MAGIC or begin > len(record) or PREFIX.size + length > begin:
         return None
     return Prefix(version, kind, step, wall, slice(PREFIX.size, PREFIX.size + length), begin)
+
+
+def read_description(record: bytes) -> bytes:
+    """The description of a record that may be cut off after it, empty where these bytes are no array record."""
+    prefix = unpack_prefix(record)
+    return record[prefix.description] if prefix else b""
 
 
 def entries(description: bytes) -> list[Entry]:

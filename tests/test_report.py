@@ -11,7 +11,7 @@ import pytest
 
 from stabilitylens.findings import Finding, Where
 from stabilitylens.incidents import Incident
-from stabilitylens.postmortem import postmortem
+from stabilitylens._postmortem import postmortem
 from stabilitylens.report import Report, Subject
 from stabilitylens.run import Event
 from tests import run_builders as runs

@@ -57,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        return app()(args=argv, prog_name="stabilitylens", standalone_mode=False) or 0
-    except typer.Exit as done:
-        return done.exit_code
-    except BrokenPipeError:
+        code = app()(args=argv, prog_name="stabilitylens", standalone_mode=False) or 0
+        sys.stdout.flush()
+        return code
+    except (SystemExit, BrokenPipeError):  # the reader of our output has left; typer makes a SystemExit of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (BadInput, OSError) as error:

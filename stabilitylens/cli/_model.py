@@ -58,7 +58,7 @@ def _call(spec: str) -> Any:
         raise BadInput(f"{spec} is a {type(make).__name__}; name a function that returns the model")
     try:
         return make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"{spec}() failed with {type(error).__name__}: {error}; it is called without arguments") from error
 
 

@@ -26,7 +26,7 @@ def audit(
     The factory is called without arguments and returns the model, or the model and its example inputs.
     Of a Hugging Face model only the config is read: no weights are loaded or downloaded.
     """
-    from stabilitylens.audit import audit as judge_model
+    from stabilitylens._audit import audit as judge_model
     from stabilitylens.cli._model import build, read_recipe
 
     known = read_recipe(recipe) if recipe is not None else None

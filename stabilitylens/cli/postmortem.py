@@ -19,6 +19,6 @@ def postmortem(
 
     Several runs are laid side by side on the same scales.
     """
-    from stabilitylens.postmortem import postmortem as explain_runs
+    from stabilitylens._postmortem import postmortem as explain_runs
 
     deliver(explain_runs(*paths), form, output, fail_on)

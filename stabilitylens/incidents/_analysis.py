@@ -17,6 +17,8 @@ from stabilitylens.run import Run, Series
 #: a run has begun to learn once it is this far below its first point, or this many points old.
 #: What rises and falls before that is the bump of warm-up. *Heuristic*.
 LEARNT, OLD = 0.05, 50
+#: a single log that is this high is no bump, however early. *Heuristic*: half as high again.
+GLARING = float(np.log(1.5))
 #: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
 OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
 #: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
@@ -50,8 +52,8 @@ class Analysis:
 
 
 def _is_bump(found: Curve, x: Excursion) -> bool:
-    """Whether an excursion is the bump of warm-up: before anything was learnt, and more than one bad log."""
-    if x.start >= OLD or x.start == x.end:
+    """Whether an excursion is the bump of warm-up: before anything was learnt, and no glaring single log."""
+    if x.start >= OLD or (x.start == x.end and x.height > GLARING):
         return False
     learnt = x.start > 0 and found.z[: x.start].min() < found.z[0] - max(LEARNT, 2 * x.noise)
     return x.back and not learnt

@@ -13,10 +13,10 @@ from scipy.ndimage import median_filter, percentile_filter
 
 from stabilitylens.incidents._curve import SCALE_FLOOR, Points
 
-#: points of the shortest window that a level is taken over. *Heuristic*: its median has a third of the noise.
-WINDOW = 13
+#: points of the shortest window that a level is taken over. *Heuristic*: its median has a quarter of the noise.
+WINDOW = 21
 #: the scale is taken over this many points. *Heuristic*: short enough to follow a schedule.
-SCALE_WINDOW = 101
+SCALE_WINDOW = 301
 #: the upper quartile of a Gaussian, in standard deviations
 UPPER_QUARTILE = 0.6745
 

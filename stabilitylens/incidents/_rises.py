@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 
-from stabilitylens.incidents._baseline import scale
-from stabilitylens.incidents._curve import Points
+from stabilitylens.incidents._baseline import UPPER_QUARTILE, scale
+from stabilitylens.incidents._curve import SCALE_FLOOR, Points
 from stabilitylens.incidents._scores import Readings
 
 #: a rise smaller than this share of the level is no event. *Heuristic*: half of what counts as slow divergence.
 LEAST = 0.05
 #: in sigma of the running mean, whose least values before and after are compared. *Heuristic*.
-SIGMA = 6.0
+SIGMA = 5.0
 #: running means tried, and how many times as long the curve must be. *Heuristic*.
 MEANS, LENGTHS = (5, 17, 65), 6
 #: with fewer points there are no means: the points themselves must rise by half and 3 sigma. *Heuristic*.
@@ -27,6 +27,8 @@ FEW, FEW_LEAST, FEW_SIGMA = 50, float(np.log(1.5)), 3.0
 BEFORE, AS_HIGH, AS_LOW = 2, 0.7, 0.3
 #: places tried for the onset
 KNOTS = 80
+#: a step is one that makes up this share of the rise at once. *Heuristic*.
+ABRUPT = 0.5
 
 
 @dataclass(frozen=True)
@@ -66,21 +68,21 @@ def _least(mean: Points) -> tuple[Points, Points]:
     return before, np.minimum.accumulate(mean[::-1])[::-1]
 
 
-def _onset(z: Points, low: int, reached: int) -> int:
+def _onset(z: Points, low: int, reached: int, width: int, height: float) -> int:
     """Where a rise began: the best place for a bend or a step in the line that fits the curve around it."""
-    length = max(12, reached - low)
-    first, last = max(0, low - 2 * length), min(len(z), reached + length)
+    first, last = max(0, low - width), min(len(z), reached + width)
     x = np.arange(first, last, max(1, (last - first) // 400))
-    y, knots = z[x], np.unique(np.linspace(max(first + 2, low - length), reached, KNOTS).astype(int))
-    bends = [_misfit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
-    steps = [_misfit(x, y, x >= knot, knot) for knot in knots]
-    return int(knots[int(np.argmin(np.minimum(bends, steps)))])
+    y, knots = z[x], np.unique(np.linspace(first + 2, reached, KNOTS).astype(int))
+    tries = [_fit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
+    tries += [_fit(x, y, x >= knot, knot, height * ABRUPT) for knot in knots]
+    return int(knots[int(np.argmin(tries)) % len(knots)])
 
 
-def _misfit(x: Points, y: Points, change: Points, knot: int) -> float:
-    """Sum of squares that a line with one change in it leaves."""
+def _fit(x: Points, y: Points, change: Points, knot: int, least: float = 0.0) -> float:
+    """Sum of squares that a line with one upward change in it leaves; infinite where the change is too small."""
     lines = np.column_stack([np.ones(len(x)), x - knot, change])
-    return float(np.sum((y - lines @ np.linalg.lstsq(lines, y, rcond=None)[0]) ** 2))
+    solution = np.linalg.lstsq(lines, y, rcond=None)[0]
+    return float(np.sum((y - lines @ solution) ** 2)) if solution[2] >= least else np.inf
 
 
 def _read(z: Points, mean: Points, spread: float, width: int, least: float, sigmas: float) -> Rise | None:
@@ -92,7 +94,7 @@ def _read(z: Points, mean: Points, spread: float, width: int, least: float, sigm
     if not height >= max(least, sigmas * spread) or _recurs(mean, reached, height):
         return None
     low = int(np.argmin(mean[:reached]))
-    start = _onset(z, low, reached) if width > 1 else low + 1
+    start = _onset(z, low, reached, width, height) if width > 1 else low + 1
     peak = start + int(np.argmax(z[start:]))
     rate, clarity = height / max(1, reached - start), height / max(least, sigmas * spread)
     return Rise(start, peak, float(mean[low]), height, height / spread, reached, rate, clarity)
@@ -101,8 +103,7 @@ def _read(z: Points, mean: Points, spread: float, width: int, least: float, sigm
 def rise(z: Points, read: Readings) -> Rise | None:
     """The rise that a curve never came back from, or None."""
     if len(z) < FEW:
-        noise = float(np.median(read.noise)) if len(z) else np.nan
-        return _read(z, z, noise, 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
+        return _read(z, z, _jitter(z), 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
     for width in (w for w in MEANS if w * LENGTHS <= len(z)):
         half = width // 2
         mean = uniform_filter1d(read.tame, width, mode="nearest")[half : len(z) - half]
@@ -112,6 +113,11 @@ def rise(z: Points, read: Readings) -> Rise | None:
             moved = {name: getattr(found, name) + half for name in ("start", "peak", "reached")}
             return replace(found, **moved)
     return None
+
+
+def _jitter(z: Points) -> float:
+    """Noise of a few points, from what neighbours differ by: one jump among them hardly matters."""
+    return max(SCALE_FLOOR, float(np.median(np.abs(np.diff(z)))) / (UPPER_QUARTILE * np.sqrt(2)))
 
 
 def _wander(mean: Points, width: int) -> float:

@@ -23,13 +23,13 @@ LENGTHS = 5
 #: 5 to 6 in 1,000 above 6 sigma. *Heuristic*, from public logs.
 SINGLE = 6.5
 #: two neighbours, and means. *Heuristic*: twice the worst of 30 healthy public logs is 10, none is above 5.5.
-PAIR = 4.5
+PAIR = 3.5
 MEAN = 5.5
 #: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
 #: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
 COMMON_SINGLE, COMMON_PAIR = 0.02, 0.007
 #: how far above the common ones a single point has to be. *Heuristic*.
-ABOVE_COMMON = 1.25
+ABOVE_COMMON, ABOVE_PAIR = 1.25, 1.1
 CLIP = 3.0
 
 
@@ -73,6 +73,15 @@ def _alone(sigma: Points) -> Points:
     return np.asarray(sigma[beside & np.isfinite(sigma)])
 
 
+def _dependence(sigma: Points) -> float:
+    """Correlation of neighbours, from 0 to 1: high where the log prints a moving average."""
+    tame = np.clip(sigma[np.isfinite(sigma)], -CLIP, CLIP)
+    if len(tame) < 20 or tame.std() == 0:
+        return 0.0
+    tame = tame - tame.mean()
+    return float(np.clip(np.mean(tame[1:] * tame[:-1]) / np.mean(tame**2), 0.0, 1.0))
+
+
 def _common(alone: Points, share: float) -> float:
     return float(np.quantile(alone, 1 - share)) if len(alone) * share >= 1 else 0.0
 
@@ -87,7 +96,8 @@ def readings(z: Points) -> Readings:
     if len(z) > 2:
         wide = expected(z, 2)
         lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
-        found.append(Score(2, lower, wide, max(PAIR, _common(alone, COMMON_PAIR))))
+        two = PAIR + (SINGLE - PAIR) * _dependence(sigma)
+        found.append(Score(2, lower, wide, max(two, ABOVE_PAIR * _common(alone, COMMON_PAIR))))
     tame = clipped(z)
     for width in (w for w in MEANS if w * LENGTHS <= len(z)):
         wide = expected(z, width)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from stabilitylens.arrayrecord import HEADER, MAGIC, SAMPLE, SESSION, VERSION, Entry, Prefix, entries, unpack_prefix
 from stabilitylens.readers._events import mapped
 from stabilitylens.readers._framing import Bytes, scan
+from stabilitylens.writers._session import ARRAYS, session_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class ArrayFile:
 
 
 def is_arrays(path: Path) -> bool:
-    """Whether any of a file's first bytes say that it holds array records."""
+    """Whether a file holds array records, by its name where it is one of ours, else by its first bytes."""
+    if session_of(path.name) is not None:
+        return ARRAYS.fullmatch(path.name) is not None
     with path.open("rb") as file:
         return MAGIC in file.read(4096)
 
@@ -66,7 +69,7 @@ def read_arrays(path: Path) -> ArrayFile:
     out = ArrayFile(gaps=frames.gaps, records=len(frames.starts))
     layouts: dict[tuple[bytes, int, int], list[tuple[int, int, int]]] = defaultdict(list)
     for number, (start, length) in enumerate(zip(frames.starts.tolist(), frames.lengths.tolist(), strict=True)):
-        prefix = unpack_prefix(data[start:start + length])
+        prefix = unpack_prefix(data[start:start + length].data)
         if prefix is None or prefix.version > VERSION or prefix.kind not in (SAMPLE, HEADER, SESSION):
             out.unread += 1
             continue

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from jaxtyping import Float, Int
 from tensorboard.compat.proto import event_pb2
 
-from stabilitylens.readers._framing import Bytes, scan
+from stabilitylens.readers._framing import Bytes, rows, scan
 from stabilitylens.readers._wire import Rows, Template, Unlike, marker_kind, template
 
 #: after so many shapes among events of one length, the rest are read one by one
@@ -93,9 +93,7 @@ def read_events(path: Path) -> EventFile:
     single: list[int] = []
     for length in np.unique(frames.lengths).tolist():
         for which in _portions(np.flatnonzero(frames.lengths == length), length):
-            rows = data[frames.starts[which][:, None] + np.arange(length)]
-            alone = _by_shape(rows, which, parts)
-            single += alone
+            single += _by_shape(rows(data, frames.starts[which], length), which, parts)
     for i in sorted(single):
         record = data[frames.starts[i]:frames.starts[i] + frames.lengths[i]].tobytes()
         _read_alone(record, i, parts, out)
@@ -109,56 +107,57 @@ def _portions(which: np.ndarray, length: int) -> Iterator[np.ndarray]:
         yield which[i:i + count]
 
 
-def _by_shape(rows: Rows, which: np.ndarray, parts: dict) -> list[int]:
+def _by_shape(events: Rows, which: np.ndarray, parts: dict) -> list[int]:
     """Read events of one length, shape by shape; returns the records that have to be read alone."""
     alone: list[int] = []
-    pending = np.arange(len(rows))
+    pending = np.arange(len(events))
     for _ in range(_SHAPES):
         if not len(pending):
             break
         try:
-            shape = template(rows[pending[0]].tobytes())
+            shape = template(events[pending[0]].tobytes())
         except Unlike:
             alone.append(int(which[pending[0]]))
             pending = pending[1:]
             continue
-        pending = _take(rows, pending, which, shape, parts)
-    return alone + which[pending].tolist()
+        pending = _take(events, pending, which, shape, parts)
+    alone += which[pending].tolist()
+    return alone
 
 
-def _take(rows: Rows, pending: np.ndarray, which: np.ndarray, shape: Template, parts: dict) -> np.ndarray:
+def _take(events: Rows, pending: np.ndarray, which: np.ndarray, shape: Template, parts: dict) -> np.ndarray:
     """Read all events whose numbers are where the shape has them, tag by tag; returns those that are left."""
-    shared = rows[pending] & shape.keep
+    shared = events[pending] & shape.keep
     _, first, group = np.unique(_hashes(shared), return_index=True, return_inverse=True)
     left = []
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     for example, some in zip(first.tolist(), members, strict=True):
         try:
-            form = template(rows[pending[example]].tobytes())
+            form = template(events[pending[example]].tobytes())
         except Unlike:
             left.append(pending[some])
             continue
         same = np.array_equal(form.keep, shape.keep)
         good = (shared[some] == shared[example]).all(axis=1) if same else np.zeros(len(some), dtype=bool)
         left.append(pending[some[~good]])
-        _keep(rows[pending[some[good]]], which[pending[some[good]]], form, parts)
+        _keep(events[pending[some[good]]], which[pending[some[good]]], form, parts)
     return np.sort(np.concatenate(left))
 
 
-def _hashes(rows: Rows) -> np.ndarray:
-    width = -(-rows.shape[1] // 8) * 8
-    words = np.zeros((len(rows), width), dtype=np.uint8)
-    words[:, :rows.shape[1]] = rows
+def _hashes(events: Rows) -> np.ndarray:
+    width = -(-events.shape[1] // 8) * 8
+    words = np.zeros((len(events), width), dtype=np.uint8)
+    words[:, :events.shape[1]] = events
     odd = np.random.default_rng(0).integers(1 << 63, size=width // 8, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     return np.asarray((words.view(np.uint64) * odd).sum(axis=1, dtype=np.uint64))
 
 
-def _keep(rows: Rows, order: np.ndarray, form: Template, parts: dict) -> None:
-    if not len(rows):
+def _keep(events: Rows, order: np.ndarray, form: Template, parts: dict) -> None:
+    if not len(events):
         return
-    steps, walls = form.steps(rows), form.walls(rows)
+    steps, walls = form.steps(events), form.walls(events)
     for value in form.values:
-        points = Points(steps, walls, form.numbers(rows, value))
+        points = Points(steps, walls, form.numbers(events, value))
         parts[Tag(form.kind, value.tag, value.name)].append((order, points))
 
 

@@ -15,6 +15,8 @@ from stabilitylens.tfrecord import AFTER, BEFORE, mask
 Bytes = UInt8[np.ndarray, " byte"]
 #: records that are checked at once; bytes that are searched at once for the next record
 _RECORDS, _BYTES = 16384, 1 << 18
+#: bytes of a record below which many are copied before they are checked
+_SMALL = 4096
 _LENGTH = struct.Struct("<Q")
 
 
@@ -37,16 +39,25 @@ def _table() -> UInt32[np.ndarray, " 256"]:
 _TABLE = _table()
 
 
+def rows(data: Bytes, starts: Int[np.ndarray, " record"], length: int) -> UInt8[np.ndarray, "record byte"]:
+    """The bytes of records of one length, one record a row."""
+    if not len(starts):
+        return np.zeros((0, length), dtype=np.uint8)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(data, length)[starts])
+
+
 def _checksums(data: Bytes, at: Int[np.ndarray, " record"]) -> UInt32[np.ndarray, " record"]:
     """The four bytes at each offset as a number."""
-    return np.ascontiguousarray(data[at[:, None] + np.arange(4)]).view("<u4")[:, 0]
+    return rows(data, at, 4).view("<u4")[:, 0]
 
 
 def _walk(data: Bytes, position: int) -> tuple[list[int], list[int]]:
     """Follow the lengths from a position, trusting them: offsets of records and their lengths."""
-    starts, lengths, size = [], [], len(data) - BEFORE - AFTER
+    starts: list[int] = []
+    lengths: list[int] = []
+    view, size, length_at = data.data, len(data) - BEFORE - AFTER, _LENGTH.unpack_from
     while position <= size and len(starts) < _RECORDS:
-        length = _LENGTH.unpack_from(data, position)[0]
+        length = length_at(view, position)[0]
         if length > size - position:
             break
         starts.append(position)
@@ -62,9 +73,19 @@ def _heads_good(data: Bytes, starts: np.ndarray, lengths: np.ndarray) -> Bool[np
 
 
 def _data_good(data: Bytes, starts: np.ndarray, lengths: np.ndarray) -> Bool[np.ndarray, " record"]:
-    begins, ends = starts + BEFORE, starts + BEFORE + lengths
-    found = [mask(crc32c(data[a:b])) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-    return np.asarray(_checksums(data, ends) == np.array(found, dtype=np.uint32))
+    if not len(starts):
+        return np.zeros(0, dtype=bool)
+    begins, ends, first = starts + BEFORE, starts + BEFORE + lengths, int(starts[0])
+    small = ends[-1] - first < _SMALL * len(starts)
+    # slices of bytes are made three times as fast as slices of an array, but the bytes are a copy
+    source = data[first:ends[-1]].tobytes() if small else data[first:ends[-1]]
+    spans = zip((begins - first).tolist(), (ends - first).tolist(), strict=True)
+    found = np.array([crc32c(source[a:b]) for a, b in spans], dtype=np.uint32)
+    return np.asarray(_checksums(data, ends) == _masked(found))
+
+
+def _masked(crc: UInt32[np.ndarray, " record"]) -> UInt32[np.ndarray, " record"]:
+    return np.asarray((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8))
 
 
 def _search(data: Bytes, position: int) -> int:
@@ -77,10 +98,8 @@ def _search(data: Bytes, position: int) -> int:
         crc = np.full(len(window), 0xFFFFFFFF, dtype=np.uint32)
         for k in range(8):
             crc = _TABLE[(crc ^ data[window + k]) & 0xFF] ^ crc >> 8
-        crc = ~crc
-        masked = (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
-        for candidate in window[masked == _checksums(data, window + 8)].tolist():
-            length = _LENGTH.unpack_from(data, candidate)[0]
+        for candidate in window[_masked(~crc) == _checksums(data, window + 8)].tolist():
+            length = _LENGTH.unpack_from(data.data, candidate)[0]
             if candidate + length <= last and _data_good(data, np.array([candidate]), np.array([length]))[0]:
                 return int(candidate)
         position += _BYTES

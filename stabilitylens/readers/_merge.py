@@ -22,7 +22,12 @@ class Piece:
     def between(self, first: float, end: float) -> Piece:
         """The points from a step up to, without, another; the piece itself where that is all."""
         inside = (self.steps >= first) & (self.steps < end)
-        return self if inside.all() else replace(self, steps=self.steps[inside], values=self.values[inside])
+        if inside.all():
+            return self
+        where = np.flatnonzero(inside)
+        # a slice stays mapped into memory
+        some = slice(where[0], where[-1] + 1) if len(where) and len(where) == where[-1] + 1 - where[0] else where
+        return replace(self, steps=self.steps[some], values=self.values[some])
 
 
 @dataclass
@@ -33,6 +38,7 @@ class Session:
         restart: from this step on, it supersedes earlier sessions; None where it does not.
         series, summaries: pieces by name; summaries were derived for TensorBoard.
         headers: time and JSON of each header.
+        records: number of records that could be read.
     """
 
     restart: int | None = None
@@ -40,6 +46,7 @@ class Session:
     summaries: dict[str, list[Piece]] = field(default_factory=lambda: defaultdict(list))
     events: list[Event] = field(default_factory=list)
     headers: list[tuple[float, str]] = field(default_factory=list)
+    records: int = 0
 
     def between(self, first: float, end: float) -> Session:
         """What it recorded from a step up to, without, another."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from tensorboard.compat.proto import event_pb2
 
+from stabilitylens.arrayrecord import MAGIC
 from stabilitylens.readers._arrays import ArrayFile, Block, is_arrays, read_arrays
 from stabilitylens.readers._events import EventFile, read_events
 from stabilitylens.readers._merge import Piece, Session, stack
@@ -21,10 +22,9 @@ _MARK = marker(0)[:-1]
 
 def is_ours(path: Path) -> bool:
     """Whether a file's content says that it belongs to a recording of ours."""
-    if is_arrays(path):
-        return True
     with path.open("rb") as file:
-        return _MARK in file.read(1 << 20)
+        begin = file.read(1 << 20)
+    return _MARK in begin or MAGIC in begin
 
 
 def read_sessions(files: list[Path], notes: list[str]) -> list[Session]:
@@ -39,6 +39,7 @@ def read_sessions(files: list[Path], notes: list[str]) -> list[Session]:
         session = sessions.setdefault(session_of(path.name) or 0, Session())
         file = read_arrays(path) if is_arrays(path) else read_events(path)
         notes += _damage(path, file)
+        session.records += file.records - file.unread
         if isinstance(file, ArrayFile):
             _add_arrays(session, file)
         else:

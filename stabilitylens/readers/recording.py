@@ -40,7 +40,7 @@ def read(path: Path) -> Run:
     """
     notes: list[str] = []
     sessions = read_sessions(files_of(path), notes)
-    if not any(s.series or s.summaries or s.events or s.headers for s in sessions):
+    if not any(session.records for session in sessions):
         raise BadInput(f"{path} holds a recording in which no record can be read; record the run again")
     header = _header(sessions, notes)
     parts = split(sessions)

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 
 from stabilitylens.findings import Finding
 from stabilitylens.reports._envelope import envelope
-from stabilitylens.reports._words import rounded
 from stabilitylens.reports._series import spans_decades, trace_of
+from stabilitylens.reports._words import rounded
 from stabilitylens.run import Run, Series
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ PICTURED = 24
 
 
 def figures(report: Report, leading: list[tuple[int, Finding]]) -> dict[str, Any]:
-    """Curves, maps, one picture a leading finding, and what was left out.
+    """Curves, maps, a picture (or None) for each leading finding, and what was left out.
 
     Args:
         report: a post-mortem, or an audit, which has no pictures.
@@ -34,7 +34,7 @@ def figures(report: Report, leading: list[tuple[int, Finding]]) -> dict[str, Any
         "runs": [run.path for run in runs],
         "curves": [curve | {"id": f"curve-{i}"} for i, curve in enumerate(curves(report.subjects))],
         "maps": [each | {"id": f"map-{i}"} for i, each in enumerate(drawn)],
-        "findings": [evidence(f, own, runs) for own, f in leading[:PICTURED]] if runs else [],
+        "findings": [evidence(f, own, runs) if runs and i < PICTURED else None for i, (own, f) in enumerate(leading)],
         "left_out": left_out,
     }
 

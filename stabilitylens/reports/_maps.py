@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from stabilitylens.header import Worse
 from stabilitylens.reports._envelope import thin_steps
-from stabilitylens.reports._words import number, rounded
 from stabilitylens.reports._series import metric_of, spans_decades, worse_end, worst
+from stabilitylens.reports._words import number, rounded
 from stabilitylens.run import Run, Series
 
 #: cells over all maps, so that a page stays under 6 MB: some 7 bytes a cell beside 4.8 MB of plotly

@@ -16,8 +16,8 @@ from markupsafe import Markup, escape
 from stabilitylens import __version__
 from stabilitylens.findings import SEVERITIES
 from stabilitylens.reports._figures import embed, figures
-from stabilitylens.reports._words import number, sentence
 from stabilitylens.reports._reporter import reporter
+from stabilitylens.reports._words import number, sentence
 
 if TYPE_CHECKING:
     from stabilitylens.report import Report, Subject

@@ -13,10 +13,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from stabilitylens.reports._words import number, sentence
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
+from stabilitylens.reports._words import number, sentence
 
 if TYPE_CHECKING:
     from stabilitylens.findings import Finding

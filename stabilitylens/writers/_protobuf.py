@@ -93,6 +93,11 @@ def string_tensor(data: bytes) -> tensor_pb2.TensorProto:
     return tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[data])
 
 
+def scalar_value(tag: str, value: float) -> summary_pb2.Summary.Value:
+    """A value of TensorBoard's scalar dashboard."""
+    return summary_pb2.Summary.Value(tag=tag, simple_value=value)
+
+
 def text_value(tag: str, text: str, display_name: str = "") -> summary_pb2.Summary.Value:
     """A value of TensorBoard's text dashboard."""
     message = summary_pb2.SummaryMetadata.FromString(metadata(display_name, plugin="text"))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 import time
 from pathlib import Path
 
+from stabilitylens.arrayrecord import read_description
+from stabilitylens.tfrecord import BEFORE
 from stabilitylens.writers._append import Appender
 
 FOLDER = "stabilitylens"
@@ -27,6 +30,18 @@ def _new_arrays(folder: Path, number: int) -> tuple[int, Appender]:
             return number, Appender(folder / f"arrays.{number}.sl")
         except FileExistsError:
             number += 1
+
+
+def first_step(folder: Path) -> int | None:
+    """The first step of the run that a folder holds, as its earliest session noted it; None where none is told."""
+    sessions = [n for n in map(session_of, os.listdir(folder) if folder.is_dir() else ()) if n is not None]
+    for number in sorted(sessions):
+        try:
+            with (folder / f"arrays.{number}.sl").open("rb") as file:
+                return int(json.loads(read_description(file.read(4096)[BEFORE:]))["first_step"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def open_session(folder: Path) -> tuple[int, Appender, Appender]:

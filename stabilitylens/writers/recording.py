@@ -19,12 +19,10 @@ from stabilitylens.writers import _protobuf as protobuf
 from stabilitylens.writers._dashboard import Arrays, Dashboard
 from stabilitylens.writers._layout import about
 from stabilitylens.writers._protobuf import ScalarEvent
-from stabilitylens.writers._session import FOLDER, open_session
+from stabilitylens.writers._session import FOLDER, first_step, open_session
 
 #: scalars that get a tag with their largest values over growing windows
 WINDOWED = ("loss", "grad_norm", "grad_norm_clipped")
-
-
 
 class RunWriter:
     """Appends one session to the recording in ``logdir/stabilitylens``.
@@ -42,8 +40,10 @@ class RunWriter:
     """
 
     def __init__(self, logdir: Path, *, resume_step: int | None = None) -> None:
+        folder = Path(logdir) / FOLDER
         try:
-            session, self._events, self._arrays = open_session(Path(logdir) / FOLDER)
+            first = first_step(folder)
+            session, self._events, self._arrays = open_session(folder)
         except OSError as error:
             raise BadInput(
                 f"cannot record in {logdir}: {error.strerror or error}; give a log directory that can be written to"
@@ -51,16 +51,17 @@ class RunWriter:
         wall, restart = time.time(), resume_step if resume_step is not None else (0 if session else None)
         for record in protobuf.opening(wall, restart):
             self._events.append(record)
-        note = json.dumps({"resume_step": restart}).encode()
-        self._arrays.append(arrayrecord.pack(arrayrecord.SESSION, restart or 0, wall, note))
         self._start = restart or 0
+        first = min(self._start, first if first is not None else self._start)
+        note = json.dumps({"resume_step": restart, "first_step": first}).encode()
+        self._arrays.append(arrayrecord.pack(arrayrecord.SESSION, self._start, wall, note))
         self._closed = False
         self._header = Header()
         self._tags = Tags(HEADER_TAG, ABOUT_TAG)
         self._scalar_tags: dict[str, str] = {}
         self._encoders: dict[tuple[str, ...], ScalarEvent] = {}
         self._layouts: dict[tuple, Layout] = {}
-        self._dashboard = Dashboard(self._events, self._tags, self._start)
+        self._dashboard = Dashboard(self._events, self._tags, first)
 
     def header(self, header: Header) -> None:
         """Record what the run says of itself; the last one counts.
@@ -70,6 +71,7 @@ class RunWriter:
         """
         self._header = header
         self._dashboard.header(header)
+        self._layouts.clear()
         text, wall = header.to_json(), time.time()
         values = [protobuf.text_value(HEADER_TAG, text), protobuf.text_value(ABOUT_TAG, about(header))]
         self._arrays.append(arrayrecord.pack(arrayrecord.HEADER, self._start, wall, text.encode("utf-8", "replace")))
@@ -107,9 +109,8 @@ class RunWriter:
             OSError: the record could not be written.
         """
         tag = f"events/{clean(kind)}"
-        point = protobuf.summary_pb2.Summary.Value(tag=tag, simple_value=1.0)
-        shown = protobuf.text_value(f"{tag}/text", text, display_name=kind)
-        self._events.append(protobuf.event(protobuf.EVENT, step, time.time(), [point, shown]))
+        values = [protobuf.scalar_value(tag, 1.0), protobuf.text_value(f"{tag}/text", text, display_name=kind)]
+        self._events.append(protobuf.event(protobuf.EVENT, step, time.time(), values))
 
     def close(self) -> None:
         """Write what the unfinished windows hold, and close both files; a second call does nothing."""
@@ -139,7 +140,8 @@ class RunWriter:
         # a name that the tag does not tell is in every record, so that each can be read alone
         shown = "" if name_of(self._scalar_tags[name]) == name else name
         meta = self._header.metrics.get(name)
-        return protobuf.metadata(shown, f"{meta.definition} ({meta.unit})" if new and meta else "")
+        text = f"{meta.definition} ({meta.unit})" if new and meta else ""
+        return protobuf.metadata(shown, text, plugin="scalars") if shown or text else b""
 
     def _layout(self, key: tuple) -> Layout:
         arrays = [(name, axes_of(name, len(shape), self._header), shape) for name, shape in key]
