@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stabilitylens._postmortem import postmortem
 from stabilitylens.findings import Finding, Where
 from stabilitylens.incidents import Incident
-from stabilitylens._postmortem import postmortem
 from stabilitylens.report import Report, Subject
 from stabilitylens.run import Event
 from tests import run_builders as runs
