@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.recipe import Recipe
 from stabilitylens.report import Report, Subject
@@ -30,7 +31,7 @@ def audit(model: Any, example_inputs: Any = None, recipe: Any = None, name: str 
     return Report("audit", (Subject(called, tuple(findings), anatomy, how),))
 
 
-def _anatomy(model: Any, example_inputs: Any) -> Any:
+def _anatomy(model: Any, example_inputs: Any) -> Anatomy:
     try:
         from torch.nn import Module
     except ModuleNotFoundError as error:

@@ -55,7 +55,7 @@ def _call(spec: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise BadInput(f"cannot import {spec}: {error}; name a factory as package.module:factory") from error
     if not callable(make):
-        raise BadInput(f"{spec} is a {type(make).__name__}; name a function that returns the model")
+        raise BadInput(f"{spec} is of type {type(make).__name__}; name a function that returns the model")
     try:
         return make()
     except (Exception, SystemExit) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TextIO
 
@@ -76,8 +77,9 @@ def _curves(run: Run) -> RenderableType:
         finite = values[np.isfinite(values)]
         ends = f"{number(finite[0])} to {number(finite[-1])}" if finite.size else "never finite"
         table.add_row(Text(name), Text(sparkline(values)), Text(ends, style="dim"))
-    about = f"{run.format}, {len(run)} series" + "".join(f"\nnote: {note}" for note in run.notes)
-    return Group(Text(about, style="dim"), table)
+    happened = Counter(event.kind for event in run.events)
+    about = [", ".join([f"{run.format}, {len(run)} series", *(f"{n} {kind}" for kind, n in happened.items())])]
+    return Group(Text("\n".join(about + [f"note: {note}" for note in run.notes]), style="dim"), table)
 
 
 def _incidents(incidents: tuple[Incident, ...]) -> Table:
@@ -122,6 +124,10 @@ def _quiet(subject: Subject) -> Iterable[RenderableType]:
     if missing:
         yield _title("Not evaluated")
         yield from (Text(f"{finding.name}: {finding.lacks}") for finding in missing)
+    if subject.anatomy is not None and (subject.anatomy.uncertain or subject.anatomy.notes):
+        yield _title("Not certain of the model")
+        yield from (Text(line) for line in (*subject.anatomy.notes, ", ".join(subject.anatomy.uncertain)) if line)
     if subject.run is not None:
         yield _title("Coverage")
-        yield Text(f"{subject.header.coverage}\n")
+        yield Text(str(subject.header.coverage))
+    yield Text()
