@@ -1,0 +1,145 @@
+"""The graph seen as flow: each node's part in it, and walks along it. Norms count as single steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from stabilitylens.hooks.anatomy import ops
+from stabilitylens.hooks.anatomy.graph import Graph, Node
+from stabilitylens.hooks.anatomy.norms import Norm, find_norms
+
+
+class Part(Enum):
+    """What a node does to the data that flows through it."""
+
+    CONSTANT = auto()
+    NORM = auto()
+    ATTENTION = auto()
+    LINEAR = auto()  # data by weights
+    PRODUCT = auto()  # data by data
+    MIXING = auto()  # over positions, without weights
+    SOFTMAX = auto()
+    ADD = auto()  # data plus data, element by element
+    PASS = auto()
+    SCALE = auto()
+    GATE = auto()  # data times data, element by element
+    JOIN = auto()
+    REDUCE = auto()
+    ACTIVATION = auto()
+    UNARY = auto()
+    OTHER = auto()
+
+
+TRANSFORMS = frozenset({Part.LINEAR, Part.PRODUCT, Part.ATTENTION, Part.MIXING})
+_TRANSPARENT = frozenset({Part.PASS, Part.SCALE, Part.NORM, Part.ACTIVATION, Part.UNARY})
+
+
+class Flow:
+    """A graph with the part of each node; the walks that the analysis is made of.
+
+    Attributes:
+        graph: what was traced.
+        norms: normalisations by node.
+        parts: the part of each node.
+        users: for each node, who reads it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = graph.nodes
+        self.norms: dict[int, Norm] = find_norms(graph)
+        self.users = graph.users()
+        self.parts = [self._part(node) for node in graph.nodes]
+        self._normed_by = {norm.source: norm for norm in reversed(self.norms.values())}
+
+    def inputs(self, index: int) -> list[int]:
+        """Data inputs of a node; a norm reads only what it normalises."""
+        norm = self.norms.get(index)
+        return [norm.source] if norm else self.graph.data_inputs(index)
+
+    def norm_of(self, index: int) -> Norm | None:
+        """The first norm that reads this node."""
+        return self._normed_by.get(index)
+
+    def spine(self, index: int) -> list[int]:
+        """The node and what it is made from by operations on one tensor alone, nearest first."""
+        path = [index]
+        while self.parts[path[-1]] in _TRANSPARENT:
+            above = self.inputs(path[-1])
+            if not above:
+                break
+            path.append(above[0])
+        return path
+
+    def ancestors(self, index: int, least: int = 0) -> set[int]:
+        """The node and all it depends on, down to the smallest index of interest."""
+        seen, open_ = {index}, [index]
+        while open_:
+            for i in self.inputs(open_.pop()):
+                if i >= least and i not in seen:
+                    seen.add(i)
+                    open_.append(i)
+        return seen
+
+    def between(self, start: int, end: int) -> list[int]:
+        """Nodes on paths from start (left out) to end, in order."""
+        below, region = {start}, []
+        for i in sorted(self.ancestors(end, start + 1)):
+            if any(j in below for j in self.inputs(i)):
+                below.add(i)
+                region.append(i)
+        return region
+
+    def upstream(self, index: int, stop: frozenset[Part], limit: int) -> Iterator[int]:
+        """Visit what a node depends on, nearest first, not past the given parts, at most ``limit`` nodes."""
+        seen, queue = {index}, [index]
+        for i in queue:
+            if len(seen) > limit:
+                return
+            yield i
+            if self.parts[i] in stop:
+                continue
+            fresh = [j for j in dict.fromkeys(self.inputs(i)) if j not in seen]
+            seen.update(fresh)
+            queue.extend(fresh)
+
+    def data_users(self, index: int) -> list[int]:
+        """Nodes that read this one and carry data on."""
+        return [i for i in self.users[index] if self.nodes[i].data]
+
+    def _part(self, node: Node) -> Part:
+        if not node.data:
+            return Part.CONSTANT
+        if node.index in self.norms:
+            return Part.NORM
+        if any(name in node.op for name in ops.FUSED_ATTENTION):
+            return Part.ATTENTION
+        operands = self.graph.data_inputs(node.index)
+        several, distinct = len(operands) > 1, len(set(operands)) > 1
+        if node.op in ops.MATMUL:
+            return Part.PRODUCT if several else Part.LINEAR
+        if node.op in ops.MIXING:
+            return Part.MIXING
+        if node.op not in ops.KNOWN and any(self._is_matrix(i) for i in node.inputs):
+            return Part.LINEAR
+        if node.op in ops.SOFTMAX:
+            return Part.SOFTMAX
+        if node.op in ops.SUM:
+            return Part.ADD if several else Part.PASS
+        if node.op in ops.ACTIVATION:
+            return Part.ACTIVATION
+        if node.op in ops.PRODUCT:
+            return Part.GATE if several else Part.SCALE
+        if node.op in ops.JOIN | ops.PASS:
+            return Part.JOIN if distinct else Part.PASS
+        if node.op in ops.REDUCTION:
+            return Part.REDUCE
+        return Part.OTHER if distinct else Part.UNARY
+
+    def _is_matrix(self, index: int) -> bool:
+        """Whether it is a parameter of two or more dimensions, perhaps transposed or cast."""
+        node = self.nodes[index]
+        while node.op in ops.PASS and len(node.inputs) == 1:
+            node = self.nodes[node.inputs[0]]
+        return node.op == "param" and len(node.shape) > 1

@@ -1,0 +1,95 @@
+"""Where the norms of each residual branch stand, and what follows the last one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stabilitylens.anatomy import Placement
+from stabilitylens.hooks.anatomy.branches import Branch
+from stabilitylens.hooks.anatomy.flow import Flow, Part
+from stabilitylens.hooks.anatomy.norms import Norm
+
+_MAJORITY = 0.6  # heuristic: below this share of one placement a model is mixed
+_REACH = 40  # nodes looked through below the last add
+_ONWARD = (Part.PASS, Part.SCALE, Part.JOIN)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A branch with the placement of its norms; None where the end of the trunk leaves it open."""
+
+    branch: Branch
+    placement: Placement | None
+    norms: tuple[Norm, ...]
+
+
+def place_trunk(flow: Flow, branches: Sequence[Branch], same_block: Callable[[int, int], bool]) -> list[Placed]:
+    """Classify the branches of one trunk in order.
+
+    Args:
+        flow: the flow.
+        branches: of one trunk.
+        same_block: whether two nodes belong to the same block; a norm below the last add is the branch's own where it
+            stands in the block of the add.
+    """
+    placed = []
+    for branch, following in zip(branches, [*branches[1:], None], strict=True):
+        if following is not None:
+            trailing = following.on_trunk
+        else:
+            trailing = tuple(n for n in norms_below(flow, branch) if same_block(n.node, branch.residual.add))[:1]
+        placement = _placement(branch.before, branch.after, trailing)
+        around = tuple(norm for norm in (branch.before, branch.after, *trailing) if norm is not None)
+        placed.append(Placed(branch, placement if following or placement != "none" else None, around))
+    return placed
+
+
+def _placement(before: Norm | None, after: Norm | None, trailing: tuple[Norm, ...]) -> Placement:
+    if before and after:
+        return "peri"
+    if before:
+        return "mixed" if trailing else "pre"
+    if after:
+        return "output"
+    return "post" if trailing else "none"
+
+
+def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
+    """Norms that the stream passes one after the other below the last add of a trunk."""
+    queue, found = [branch.residual.add], []
+    for i in queue:
+        if len(queue) > _REACH:
+            break
+        norm = flow.norm_of(i)
+        if norm is not None and norm.node not in queue:
+            found.append(norm)
+            queue.append(norm.node)
+        queue += [u for u in flow.data_users(i) if flow.parts[u] in _ONWARD and u not in queue]
+    return found
+
+
+def overall(placed: Sequence[Placed]) -> tuple[Placement, float]:
+    """The placement of a model, and the share of branches that have it."""
+    known = [p.placement for p in placed if p.placement is not None]
+    if not known:
+        return "none", 1.0
+    if is_periodic(known):
+        return "periodic", 1.0
+    top, count = Counter(known).most_common(1)[0]
+    share = count / len(known)
+    return (top if share >= _MAJORITY else "mixed"), share
+
+
+def is_periodic(placements: Sequence[Placement]) -> bool:
+    """Whether branches have no norm, but for one on the trunk at a fixed distance of more than two branches."""
+    where = [i for i, placement in enumerate(placements) if placement == "post"]
+    steps = {b - a for a, b in zip(where, where[1:], strict=False)}
+    return len(steps) == 1 and min(steps) > 2 and set(placements) == {"none", "post"}
+
+
+def has_final_norm(flow: Flow, last: Placed | None, placement: Placement) -> bool:
+    """Whether the stream is normalised once more below the last block; for Post-LN beside its own last norm."""
+    below = norms_below(flow, last.branch) if last else []
+    return len(below) > (1 if placement == "post" else 0)

@@ -1,0 +1,79 @@
+"""The public call: run a model once and tell its anatomy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from stabilitylens.anatomy import Anatomy
+from stabilitylens.errors import BadInput
+from stabilitylens.hooks.anatomy.assemble import assemble
+from stabilitylens.hooks.anatomy.blocks import find_blocks
+from stabilitylens.hooks.anatomy.graph import Graph
+from stabilitylens.hooks.anatomy.guess import GUESSES, guessing
+from stabilitylens.hooks.anatomy.inputs import candidates
+from stabilitylens.hooks.anatomy.trace import trace
+from stabilitylens.hooks.anatomy.unchanged import unchanged
+
+_WHAT_TO_PASS = "pass example_inputs: a tensor, a tuple of arguments, or a dict of keyword arguments of its forward"
+
+
+def read_anatomy(model: nn.Module, example_inputs: Any = None) -> Anatomy:
+    """Tell norm placement, QK-Norm, soft-caps and the rest from the dataflow of one forward, using no names.
+
+    The model is run once without gradients and in eval mode, and left as it was: flags, attributes, buffers and random
+    state. On the meta device nothing is computed and questions about values are answered with guesses.
+
+    Args:
+        model: any module; torch's data-parallel wrappers are looked through.
+        example_inputs: a tensor, a tuple or list of positional arguments, or a dict of keyword arguments of its
+            forward; made up from its configuration or its first layers where None.
+
+    Returns:
+        The anatomy. Where the model could not be run its ``notes`` say why and what to pass.
+
+    Raises:
+        stabilitylens.errors.BadInput: ``model`` is not a ``torch.nn.Module``.
+    """
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"read_anatomy needs a torch.nn.Module and was given {type(model).__name__}; pass the model")
+    while isinstance(model, DataParallel | DistributedDataParallel):
+        model = model.module
+    with unchanged(model), torch.compiler.set_stance("force_eager"):
+        graph, problem = _first_trace(model, example_inputs)
+    if graph is None:
+        return _untraced(model, problem)
+    try:
+        return assemble(model, graph)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        return _untraced(model, f"its dataflow could not be read ({type(error).__name__}: {error})")
+
+
+def _first_trace(model: nn.Module, example_inputs: Any) -> tuple[Graph | None, str]:
+    """The first forward that runs, or None and what the first failure was."""
+    problems = []
+    on_meta = any(p.is_meta for p in model.parameters())
+    for args, kwargs in candidates(model, example_inputs):
+        for modes in [(guessing(*guess),) for guess in GUESSES] if on_meta else [()]:
+            try:
+                return trace(model, args, kwargs, *modes), ""
+            except Exception as error:
+                problems.append(f"its forward raised {type(error).__name__}: {_first_line(error)}")
+    return None, problems[0] if problems else "no example inputs could be made up for its forward"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def _untraced(model: nn.Module, problem: str) -> Anatomy:
+    layers = tuple(name for name, _ in find_blocks(model))
+    return Anatomy(
+        n_layers=len(layers) or None,
+        n_parameters=sum(p.numel() for p in model.parameters()),
+        layers=layers,
+        notes=(f"not read: {problem}; {_WHAT_TO_PASS}",),
+    )
