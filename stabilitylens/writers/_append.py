@@ -32,13 +32,14 @@ class Appender:
             OSError: e.g. the disk is full; the file is as before.
         """
         record, written = frame(data), 0
+        begin = os.lseek(self._file, 0, os.SEEK_END)
         try:
             while written < len(record):
                 written += os.write(self._file, record[written:] if written else record)
         except BaseException:
             # a failed cut leaves a torn record, which readers skip by its checksum
             with suppress(OSError):
-                os.ftruncate(self._file, os.lseek(self._file, 0, os.SEEK_END) - written)
+                os.ftruncate(self._file, begin)
             raise
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from stabilitylens.writers._session import FOLDER, first_step, open_session
 #: scalars that get a tag with their largest values over growing windows
 WINDOWED = ("loss", "grad_norm", "grad_norm_clipped")
 
+
 class RunWriter:
     """Appends one session to the recording in ``logdir/stabilitylens``.
 
