@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from stabilitylens.findings import SEVERITIES, Finding, Severity, Verdict
 from stabilitylens.header import Coverage, Header
 from stabilitylens.incidents import Incident
 from stabilitylens.recipe import Recipe
+from stabilitylens.reports._headline import headline
 from stabilitylens.run import Run, Series
 
 
@@ -57,19 +57,7 @@ class Subject:
     @property
     def headline(self) -> str:
         """One sentence, without the name: the worst finding, the incidents, or that nothing fired."""
-        fired, incidents = self.fired_by_rule(), _count(self.incidents)
-        if not fired:
-            clear, missing = len(self.by_verdict("clear")), len(self.by_verdict("not_evaluated"))
-            counts = f"{_plural(clear, 'rule')} clear, {missing} not evaluated"
-            if missing and not clear:
-                counts = f"none of {_plural(missing, 'rule')} had what it needs"
-            return f"{incidents}, but no rule fired: {counts}" if incidents else f"nothing fired: {counts}"
-        parts = [_leading(fired).message.rstrip(".")]
-        calm = self.loss is not None and not any(i.metric == "loss" for i in self.incidents)
-        parts += [", while the loss looked unremarkable"] if calm and " loss" not in parts[0] else []
-        parts += [f"; {_plural(len(fired) - 1, 'other rule')} fired"] if len(fired) > 1 else []
-        parts += [f"; {incidents}"] if incidents else []
-        return "".join(parts)
+        return headline(self)
 
 
 @dataclass(frozen=True)
@@ -148,24 +136,3 @@ class Report:
         out = StringIO()
         REPORTERS[name](self, out)
         return out.getvalue()
-
-
-def _leading(fired: list[list[Finding]]) -> Finding:
-    """The first of the most severe; what was measured at some step comes before what the architecture says."""
-    first = [group[0] for group in fired]
-    worst = [finding for finding in first if finding.severity == first[0].severity]
-    return next((finding for finding in worst if finding.where.steps is not None), worst[0])
-
-
-def _plural(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _count(incidents: tuple[Incident, ...]) -> str:
-    """E.g. ``1 spike of loss at step 1003, 2 outliers of loss``; empty for none."""
-    kinds = Counter((incident.kind.replace("_", " "), incident.metric) for incident in incidents)
-    first = {(i.kind.replace("_", " "), i.metric): i.peak_step for i in reversed(incidents)}
-    return ", ".join(
-        f"{_plural(n, kind)} of {metric}" + (f" at step {first[kind, metric]}" if n == 1 else "")
-        for (kind, metric), n in kinds.items()
-    )

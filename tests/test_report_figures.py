@@ -17,7 +17,7 @@ from stabilitylens.reports._envelope import envelope, thin_steps
 from stabilitylens.reports._maps import CELLS, COLUMNS, maps
 from stabilitylens.reports._series import trace_of, worst
 from stabilitylens.reports._sparkline import BARS, sparkline
-from stabilitylens.reports._words import number, sentence
+from stabilitylens.reports._words import number, sentence, short_names, without_formula
 from tests import run_builders as runs
 
 values = arrays(np.float64, st.integers(0, 400), elements=st.floats(-1e6, 1e6) | st.sampled_from([np.nan, np.inf]))
@@ -171,3 +171,15 @@ def test_numbers_have_three_digits(value: float, text: str) -> None:
 def test_a_sentence_leaves_the_name_of_a_metric_as_it_is() -> None:
     assert sentence("max_attn_logit grew.") == "max_attn_logit grew."
     assert sentence("nothing fired") == "Nothing fired."
+
+
+def test_names_are_cut_to_what_tells_them_apart() -> None:
+    assert short_names(["demo/runs/base", "demo/runs/qk"]) == ["base", "qk"]
+    assert short_names(["demo/runs/base"]) == ["demo/runs/base"]
+    assert short_names(["runs", "runs/more"]) == ["runs", "runs/more"]
+    assert short_names(["/a/run", "b/run"]) == ["/a/run", "b/run"]
+
+
+def test_a_definition_is_shown_without_its_formula() -> None:
+    assert without_formula(r"RMS of the stream: $\sqrt{\sum x^2 / n}$.") == "RMS of the stream."
+    assert without_formula("Mean of H / ln n.") == "Mean of H / ln n."

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from stabilitylens.findings import Finding
 from stabilitylens.reports._envelope import envelope
 from stabilitylens.reports._series import spans_decades, trace_of
-from stabilitylens.reports._words import rounded
+from stabilitylens.reports._words import rounded, without_formula
 from stabilitylens.run import Run, Series
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _curve(name: str, subjects: Sequence[Subject]) -> dict[str, Any]:
     return {
         "title": name,
         "unit": series[0][1].unit,
-        "definition": series[0][1].definition,
+        "definition": without_formula(series[0][1].definition),
         "main": name in MAIN,
         "log": spans_decades(np.concatenate([s.values for _, s in series])),
         "lines": [line(i, s.steps, s.values, COLUMNS // len(series)) for i, s in series],

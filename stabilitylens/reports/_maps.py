@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from stabilitylens.header import Worse
 from stabilitylens.reports._envelope import thin_steps
 from stabilitylens.reports._series import metric_of, spans_decades, worse_end, worst
-from stabilitylens.reports._words import number, rounded
+from stabilitylens.reports._words import number, rounded, without_formula
 from stabilitylens.run import Run, Series
 
 #: cells over all maps, so that a page stays under 6 MB: some 7 bytes a cell beside 4.8 MB of plotly
@@ -36,8 +36,8 @@ def maps(runs: Sequence[Run], first: Iterable[str] = ()) -> tuple[list[dict[str,
     rows = np.cumsum([sum(run.series[name].values.shape[1] for run in runs if name in run.series) for name in names])
     fit = int(np.searchsorted(rows, CELLS // COLUMNS[0], side="right"))
     columns = int(np.clip(CELLS // max(rows[fit - 1], 1), *COLUMNS)) if fit else 0
-    shown = set(order) if any(name.partition("/")[0] in order for name in names) else set(names)
-    drawn = [_map(name, runs, columns) | {"main": name.partition("/")[0] in shown} for name in names[:fit]]
+    shown = [next((n for n in names if n.partition("/")[0] == metric), None) for metric in order]
+    drawn = [_map(name, runs, columns) | {"main": name in shown} for name in names[:fit]]
     return drawn, names[fit:]
 
 
@@ -54,7 +54,7 @@ def _map(name: str, runs: Sequence[Run], columns: int) -> dict[str, Any]:
     low, high = _range(finite)
     return {
         "title": metric_of(series) + (f" by {series.axes[0]}" if series.axes[0] != "layer" else ""),
-        "unit": series.unit, "definition": series.definition, "worse": worse, "axis": series.axes[0],
+        "unit": series.unit, "definition": without_formula(series.definition), "worse": worse, "axis": series.axes[0],
         "over": f"{'largest' if worse == 'high' else 'smallest'} over {series.axes[1]}s" if len(series.axes) > 1 else "",
         "inner": series.axes[1] if len(series.axes) > 1 else "",
         "log": spans_decades(finite), "low": low, "high": high, "low_text": number(low), "high_text": number(high),

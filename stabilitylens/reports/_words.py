@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from os.path import commonpath, relpath
 
 import numpy as np
 from jaxtyping import Float
@@ -25,3 +28,18 @@ def sentence(text: str) -> str:
     first = text.partition(" ")[0]
     head = text[:1] if "_" in first else text[:1].upper()
     return f"{head}{text[1:].rstrip('.')}."
+
+
+def without_formula(text: str) -> str:
+    """A definition without its LaTeX, which stands on the metric's page."""
+    return re.sub(r"(:| =)?\s*\$[^$]*\$", "", text)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Paths without the folders that all of them share; as they are where that leaves nothing to tell them by."""
+    try:
+        shared = commonpath(names)
+        short = [relpath(name, shared) for name in names] if shared else list(names)
+    except ValueError:
+        return list(names)
+    return short if len(set(short)) == len(short) > 1 and "." not in short else list(names)

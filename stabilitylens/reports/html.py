@@ -17,7 +17,7 @@ from stabilitylens import __version__
 from stabilitylens.findings import SEVERITIES
 from stabilitylens.reports._figures import embed, figures
 from stabilitylens.reports._reporter import reporter
-from stabilitylens.reports._words import number, sentence
+from stabilitylens.reports._words import number, sentence, short_names
 
 if TYPE_CHECKING:
     from stabilitylens.report import Report, Subject
@@ -31,7 +31,7 @@ def write(report: Report, stream: TextIO) -> None:
     scripts = _scripts() if data["curves"] or data["maps"] else []
     page = _environment().get_template("report.html.jinja").render(
         report=report, groups=groups, figures=data, data=embed(data), scripts=scripts, style=_own("report.css"),
-        policy=_policy(scripts), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
+        names=short_names([subject.name for subject in report.subjects]), policy=_policy(scripts), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
     )
     stream.write(page)
 

@@ -4,7 +4,6 @@
   const data = JSON.parse(document.getElementById("figures").textContent);
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const colourOf = (run) => css(`run-${run % 6}`);
-  const shortName = (run) => data.runs[run].split("/").filter(Boolean).pop() || data.runs[run];
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;"); // plotly reads some HTML
   const number = (v) => Math.abs(v) >= 1000 && Math.abs(v) < 1e6 ? Math.round(v).toLocaleString("en") : String(Number(v.toPrecision(3)));
   const config = { displaylogo: false, displayModeBar: false };
@@ -23,7 +22,7 @@
 
   function lineTraces(figure) {
     return figure.lines.flatMap((line) => {
-      const name = plain(shortName(line.run)), colour = colourOf(line.run);
+      const name = plain(data.runs[line.run]), colour = colourOf(line.run);
       const values = line.y.filter((y) => y !== null);
       const top = values.length ? values.reduce((a, b) => Math.max(a, b)) : 1;
       const curve = { x: line.x, y: line.y, name, type: "scatter", mode: line.x.length > 60 ? "lines" : "lines+markers",
