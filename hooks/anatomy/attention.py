@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from stabilitylens.hooks.anatomy.flow import Flow, Part
@@ -67,8 +68,9 @@ def _operands(flow: Flow, scores: int) -> tuple[int, int]:
 
 
 def _meets_values(flow: Flow, softmax: int) -> bool:
-    seen, queue = {softmax}, [softmax]
-    for i in queue:
+    seen, queue = {softmax}, deque([softmax])
+    while queue:
+        i = queue.popleft()
         for user in flow.data_users(i):
             if flow.parts[user] is Part.PRODUCT:
                 return True
@@ -91,8 +93,9 @@ def _without_softmax(flow: Flow, node: Node) -> Call | None:
 
 def _second_product(flow: Flow, scores: Node) -> int | None:
     """The product that the scores, same shape and changed by a nonlinearity, are the first operand of."""
-    seen, queue, nonlinear = {scores.index}, [scores.index], False
-    for i in queue:
+    seen, queue, nonlinear = {scores.index}, deque([scores.index]), False
+    while queue:
+        i = queue.popleft()
         for user in flow.data_users(i):
             if user in seen or len(seen) >= _SCORE_LIMIT:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from enum import Enum, auto
 
@@ -93,8 +94,9 @@ class Flow:
 
     def upstream(self, index: int, stop: frozenset[Part], limit: int) -> Iterator[int]:
         """Visit what a node depends on, nearest first, not past the given parts, at most ``limit`` nodes."""
-        seen, queue = {index}, [index]
-        for i in queue:
+        seen, queue = {index}, deque([index])
+        while queue:
+            i = queue.popleft()
             if len(seen) > limit:
                 return
             yield i

@@ -41,11 +41,11 @@ class _Calls(TorchFunctionMode):
         return _wide_if_needed(func, args, kwargs or {})
 
 
-class _Values(TorchDispatchMode):
+class _Values(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``item``, ``nonzero`` and ``equal`` of meta tensors."""
 
     def __init__(self, number: int, truth: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._number = number
         self._truth = truth
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,23 +108,22 @@ def _from_parameters(model: nn.Module) -> Iterator[Call]:
         for key, make in _accepted_by(module):
             if key not in seen and len(seen) < 12:
                 seen.add(key)
-                made = tuple(_as_model(model, make()) for _ in required or [None])
-                yield made, {}
+                yield tuple(_as_model(model, make()) for _ in range(max(1, len(required)))), {}
 
 
 def _accepted_by(module: nn.Module) -> Iterator[tuple[tuple[Any, ...], Callable[[], Tensor]]]:
+    """What a layer would take, as a key to tell equals by and a maker."""
+    width = _width(module)
     for length in _LENGTHS:
         if isinstance(module, nn.Embedding):
-            n = module.num_embeddings
-            yield ("tokens", n, length), lambda n=n, s=length: _tokens(n, s)
-        width = _width(module)
+            yield ("tokens", module.num_embeddings, length), partial(_tokens, module.num_embeddings, length)
         if width is not None:
-            yield ("floats", width, length), lambda d=width, s=length: _floats(s, d)
-        if isinstance(module, nn.Conv1d):
-            yield ("wave", module.in_channels), lambda c=module.in_channels: _floats(c, _SAMPLES)
+            yield ("floats", width, length), partial(_floats, length, width)
+    if isinstance(module, nn.Conv1d):
+        yield ("wave", module.in_channels), partial(_floats, module.in_channels, _SAMPLES)
     if isinstance(module, nn.Conv2d):
         for size in _SIZES:
-            yield ("image", module.in_channels, size), lambda c=module.in_channels, s=size: _floats(c, s, s)
+            yield ("image", module.in_channels, size), partial(_floats, module.in_channels, size, size)
 
 
 def _width(module: nn.Module) -> int | None:

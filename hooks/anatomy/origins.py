@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from stabilitylens.hooks.anatomy import ops
@@ -23,8 +24,9 @@ def is_cross(flow: Flow, call: Call, trunks: Sequence[Sequence[int]]) -> bool:
 
 def _origins(flow: Flow, operand: int, adds: set[int]) -> set[int]:
     """The nearest residual adds above an operand, or what it is made from where there are none."""
-    seen, queue, found = {operand}, [operand], set()
-    for i in queue:
+    seen, queue, found = {operand}, deque([operand]), set()
+    while queue:
+        i = queue.popleft()
         above = flow.inputs(i)
         if i in adds or flow.nodes[i].op in ops.EMBEDDING or not above:
             found.add(i)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -58,15 +58,16 @@ def _placement(before: Norm | None, after: Norm | None, trailing: tuple[Norm, ..
 
 def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
     """Norms that the stream passes one after the other below the last add of a trunk."""
-    queue, found = [branch.residual.add], []
-    for i in queue:
-        if len(queue) > _REACH:
-            break
+    queue, seen, found = deque([branch.residual.add]), {branch.residual.add}, []
+    while queue and len(seen) <= _REACH:
+        i = queue.popleft()
         norm = flow.norm_of(i)
-        if norm is not None and norm.node not in queue:
+        onward = [u for u in flow.data_users(i) if flow.parts[u] in _ONWARD and u not in seen]
+        if norm is not None and norm.node not in seen:
             found.append(norm)
-            queue.append(norm.node)
-        queue += [u for u in flow.data_users(i) if flow.parts[u] in _ONWARD and u not in queue]
+            onward.insert(0, norm.node)
+        queue.extend(onward)
+        seen.update(onward)
     return found
 
 

@@ -154,5 +154,3 @@ def _rotates(flow: Flow, index: int) -> bool:
 
 def _way_to(flow: Flow, index: int, way: set[int]) -> list[int]:
     return [i for i in flow.upstream(index, _ROOTS, _LIMIT) if i in way]
-
-

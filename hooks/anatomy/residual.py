@@ -97,11 +97,11 @@ def _chains(residuals: dict[int, Residual]) -> list[list[int]]:
     chains = []
     for last in sorted(residuals, key=lambda add: (-length[add], -add)):
         chain: list[int] = []
-        add: int | None = last
-        while add is not None and add not in used:
-            chain.append(add)
-            used.add(add)
-            add = before[add]
+        link: int | None = last
+        while link is not None and link not in used:
+            chain.append(link)
+            used.add(link)
+            link = before[link]
         if chain:
             chains.append(chain[::-1])
     return chains

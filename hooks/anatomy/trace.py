@@ -54,11 +54,11 @@ class ModuleStack:
             self._running.pop()
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes every operation into a graph; tensors are held by weak references, so that memory is freed as usual."""
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = Graph()
         self.modules = ModuleStack(model, self._bridge)
         self._known: dict[int, tuple[weakref.ref[Tensor], int]] = {}
@@ -175,8 +175,8 @@ def _scalars(tree: Any) -> Iterator[Scalar]:
 
 def _storage(tensor: Tensor) -> int | None:
     try:
-        return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):
+        return int(tensor.untyped_storage()._cdata)
+    except RuntimeError:  # sparse and other tensors without storage
         return None
 
 
