@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from io import StringIO
 from typing import Any, Literal
 
@@ -126,8 +127,6 @@ class Report:
         return self._render("text")
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<p><strong>{self.kind}</strong>: {escape(self.verdict)}</p>"
 
     def _render(self, name: str) -> str:

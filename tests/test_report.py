@@ -27,6 +27,7 @@ MISSING = Finding("runs/base", "SL501", "output-logit-drift", "not_evaluated", l
 SPIKE = Incident(
     "spike", "loss", 100, 104, 100, 104, 101, 101, 2, 31.0, "fast", 5, "warning", 0.9, "loss rose from 3 to 9"
 )
+NAN = replace(SPIKE, kind="nonfinite", start_step=150, severity="error", explanation="loss became NaN at step 150.")
 MEASURED = f"{LOGITS.message}, while the loss looked unremarkable; 2 other rules fired"
 
 
@@ -40,17 +41,23 @@ def report(*findings: Finding, incidents: tuple[Incident, ...] = ()) -> Report:
     [
         (report(CLEAR, MISSING), "nothing fired: 1 rule clear, 1 not evaluated"),
         (report(MISSING), "nothing fired: none of 1 rule had what it needs"),
-        (report(CLEAR, incidents=(SPIKE,)), "1 spike of loss at step 101, but no rule fired: 1 rule clear, 0 not evaluated"),
+        (report(CLEAR, incidents=(SPIKE,)), "loss rose from 3 to 9; no rule fired: 1 rule clear, 0 not evaluated"),
         (report(LOGITS, CLEAR), f"{LOGITS.message}, while the loss looked unremarkable"),
         (report(LOGITS, ENTROPY, CLEAR), f"{LOGITS.message}, while the loss looked unremarkable; 1 other rule fired"),
         (
             report(replace(LOGITS, severity="info"), CLEAR),
             f"no warning and no error: 1 rule clear, 0 not evaluated; noted that {LOGITS.message}",
         ),
+        (report(ENTROPY, incidents=(SPIKE, NAN)), "loss became NaN at step 150; 1 rule fired; spike of loss at step 101"),
+        (
+            report(replace(ENTROPY, severity="info"), incidents=(replace(NAN, severity="info"),) * 2),
+            "no warning and no error: 0 rules clear, 0 not evaluated; "
+            f"noted that {ENTROPY.message}; nonfinite of loss (2 times)",
+        ),
         (report(replace(LOGITS, code="SL101", message="bare", where=Where()), ENTROPY, LOGITS, CLEAR), MEASURED),
-        (report(LOGITS, incidents=(SPIKE,)), f"{LOGITS.message}; 1 spike of loss at step 101"),
+        (report(LOGITS, incidents=(SPIKE,)), f"{LOGITS.message}; spike of loss at step 101"),
     ],
-    ids=["clear", "blind", "incident", "fired", "two-fired", "info", "measured-first", "fired-and-incident"],
+    ids=["clear", "blind", "incident", "fired", "two-fired", "info", "worse-incident", "all-info", "measured-first", "fired-and-incident"],
 )
 def test_the_headline_is_one_true_sentence(given: Report, sentence: str) -> None:
     assert given.verdict == sentence

@@ -81,6 +81,9 @@ def test_entropy_is_mapped_by_its_low_end() -> None:
 def test_noise_is_not_stretched_over_the_whole_scale() -> None:
     (update,) = [m for m in maps([runs.healthy()])[0] if m["title"] == "update_rms"]
     assert update["high"] == 2 * update["low"] == 2 * runs.healthy()["update_rms"].values.min()
+    run = runs.build(growth=1.0, path="flat")
+    (entropy,) = [m for m in maps([run])[0] if m["title"].startswith("attn_entropy_ratio")]
+    assert entropy["low"] == entropy["high"] / 2 == run["attn_entropy_ratio"].values.min(axis=2).max() / 2
 
 
 def test_what_is_not_observed_and_what_is_not_finite_are_told_apart() -> None:
@@ -90,6 +93,9 @@ def test_what_is_not_observed_and_what_is_not_finite_are_told_apart() -> None:
     counts = np.zeros_like(rms)
     counts[8, 0] = 12
     run.series["nonfinite_count/layer"] = replace(run["resid_rms"], name="nonfinite_count/layer", values=counts)
+    run["max_attn_logit"].values[8, :2] = np.nan
+    logits = next(m for m in maps([run])[0] if m["title"].startswith("max_attn_logit"))["panels"][0]
+    assert logits["z"][1][8] is None and logits["broken"] == [[0, 8]]
     panel = next(m for m in maps([run])[0] if m["title"] == "resid_rms")["panels"][0]
     assert panel["z"][1][3] is None and panel["z"][2][5] is None
     assert sorted(panel["broken"]) == [[0, 8], [2, 5]]

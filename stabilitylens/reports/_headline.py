@@ -6,35 +6,65 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stabilitylens.findings import Finding
+from stabilitylens.findings import SEVERITIES, Finding
 from stabilitylens.incidents import Incident
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
 
+#: kinds of incidents that a headline counts; the table has them all
+KINDS = 3
+
 
 def headline(subject: Subject) -> str:
-    """What fired first of the most severe, and what else there is; or what is clear."""
-    fired, incidents = subject.fired_by_rule(), _count(subject.incidents)
-    if not fired:
-        return f"{incidents}, but no rule fired: {_tally(subject)}" if incidents else f"nothing fired: {_tally(subject)}"
-    others = f"{_plural(len(fired) - 1, 'other rule')} fired" if len(fired) > 1 else ""
-    return "; ".join(part for part in (_first(subject, _leading(fired)), others, incidents) if part)
+    """The worst that was found, be it a finding or an incident, and how much else; or what is clear."""
+    finding, incident = _worst_finding(subject), _worst_incident(subject.incidents)
+    if max(_rank(finding), _rank(incident)) <= SEVERITIES["info"]:
+        parts = [*_calm(subject, finding), _count(subject.incidents)]
+    elif incident is not None and _rank(incident) > _rank(finding):
+        rest = [other for other in subject.incidents if other is not incident]
+        parts = [incident.explanation.rstrip("."), _rules(subject), _count(rest)]
+    else:
+        assert finding is not None
+        parts = [_with_loss(finding, subject), _others(subject), _count(subject.incidents)]
+    return "; ".join(part for part in parts if part)
 
 
-def _first(subject: Subject, leading: Finding) -> str:
-    message = leading.message.rstrip(".")
-    if leading.severity == "info":
-        return f"no warning and no error: {_tally(subject)}; noted that {message}"
+def _calm(subject: Subject, finding: Finding | None) -> list[str]:
+    if finding is None and not subject.incidents:
+        return [f"nothing fired: {_tally(subject)}"]
+    return [f"no warning and no error: {_tally(subject)}", f"noted that {finding.message.rstrip('.')}" if finding else ""]
+
+
+def _with_loss(finding: Finding, subject: Subject) -> str:
+    message = finding.message.rstrip(".")
     calm = subject.loss is not None and not any(incident.metric == "loss" for incident in subject.incidents)
     return f"{message}, while the loss looked unremarkable" if calm and " loss" not in message else message
 
 
-def _leading(fired: list[list[Finding]]) -> Finding:
+def _worst_finding(subject: Subject) -> Finding | None:
     """The first of the most severe; what was measured at some step comes before what the architecture says."""
-    first = [group[0] for group in fired]
-    worst = [finding for finding in first if finding.severity == first[0].severity]
-    return next((finding for finding in worst if finding.where.steps is not None), worst[0])
+    first = [group[0] for group in subject.fired_by_rule()]
+    return max(first, key=lambda finding: (_rank(finding), finding.where.steps is not None), default=None)
+
+
+def _worst_incident(incidents: Sequence[Incident]) -> Incident | None:
+    """The most severe, on the loss before other series, the longest of those."""
+    return max(incidents, key=lambda i: (_rank(i), i.metric == "loss", i.end_step - i.start_step), default=None)
+
+
+def _rank(found: Finding | Incident | None) -> int:
+    return -1 if found is None else SEVERITIES[found.severity or "info"]
+
+
+def _rules(subject: Subject) -> str:
+    fired = len(subject.fired_by_rule())
+    return f"{_plural(fired, 'rule')} fired" if fired else f"no rule fired: {_tally(subject)}"
+
+
+def _others(subject: Subject) -> str:
+    others = len(subject.fired_by_rule()) - 1
+    return f"{_plural(others, 'other rule')} fired" if others else ""
 
 
 def _tally(subject: Subject) -> str:
@@ -45,13 +75,14 @@ def _tally(subject: Subject) -> str:
 
 
 def _count(incidents: Sequence[Incident]) -> str:
-    """E.g. ``1 spike of loss at step 1003, 2 outliers of loss``; empty for none."""
+    """E.g. ``spike of loss at step 1003, outlier of loss (2 times)``; empty for none."""
     kinds = Counter((incident.kind.replace("_", " "), incident.metric) for incident in incidents)
     first = {(i.kind.replace("_", " "), i.metric): i.peak_step for i in reversed(incidents)}
-    return ", ".join(
-        f"{_plural(n, kind)} of {metric}" + (f" at step {first[kind, metric]}" if n == 1 else "")
-        for (kind, metric), n in kinds.items()
-    )
+    parts = [
+        f"{kind} of {metric} " + (f"at step {first[kind, metric]}" if n == 1 else f"({n} times)")
+        for (kind, metric), n in kinds.most_common(KINDS)
+    ]
+    return ", ".join(parts + ["and other incidents"] * (len(kinds) > KINDS))
 
 
 def _plural(n: int, noun: str) -> str:

@@ -47,11 +47,12 @@ def _drawable(series: Series) -> bool:
 
 def _map(name: str, runs: Sequence[Run], columns: int) -> dict[str, Any]:
     have = [(i, run) for i, run in enumerate(runs) if name in run.series]
-    series, worse = have[0][1].series[name], worse_end(*_first(have, name))
+    series = have[0][1].series[name]
+    worse = worse_end(have[0][1], series)
     panels = [_panel(i, run, run.series[name], columns, worse) for i, run in have]
     values = np.concatenate([panel["z"].ravel() for panel in panels])
     finite = values[np.isfinite(values)]
-    low, high = _range(finite)
+    low, high = _range(finite, worse)
     return {
         "title": metric_of(series) + (f" by {series.axes[0]}" if series.axes[0] != "layer" else ""),
         "unit": series.unit, "definition": without_formula(series.definition), "worse": worse, "axis": series.axes[0],
@@ -62,16 +63,14 @@ def _map(name: str, runs: Sequence[Run], columns: int) -> dict[str, Any]:
     }
 
 
-def _range(finite: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """From the least to the greatest, but never less than a factor 2, so that noise does not look like a signal."""
+def _range(finite: Float[np.ndarray, " n"], worse: Worse) -> tuple[float, float]:
+    """From the least to the greatest; the worrying end at least a factor 2 off, so that noise looks like noise."""
     if not finite.size:
         return 0.0, 1.0
     low, high = float(finite.min()), float(finite.max())
-    return low, max(high, 2 * low) if low > 0 else high
-
-
-def _first(have: Sequence[tuple[int, Run]], name: str) -> tuple[Run, Series]:
-    return have[0][1], have[0][1].series[name]
+    if low <= 0:
+        return low, high
+    return (low, max(high, 2 * low)) if worse == "high" else (min(low, high / 2), high)
 
 
 def _panel(index: int, run: Run, series: Series, columns: int, worse: Worse) -> dict[str, Any]:
@@ -97,11 +96,21 @@ def _who(values: Float[np.ndarray, "step row inner"], worse: Worse) -> Int[np.nd
 
 def _nonfinite(run: Run, series: Series, steps: Int[np.ndarray, " column"]) -> Bool[np.ndarray, "column row"]:
     """Where the run counted elements that are not finite: there a NaN is no lack of observation."""
-    blank = np.zeros((len(steps), series.values.shape[1]), dtype=np.bool_)
-    counts = run.series.get("nonfinite_count/layer")
-    if series.axes != ("layer",) or counts is None or counts.values.shape[1:] != series.values.shape[1:]:
-        return blank
-    seen = np.isin(counts.steps, series.steps) & (np.nan_to_num(counts.values).sum(axis=1) > 0)
-    for step, row in zip(counts.steps[seen], counts.values[seen] > 0, strict=True):
-        blank[min(int(np.searchsorted(steps, step)), len(steps) - 1)] |= row
-    return blank
+    out = np.zeros((len(steps), series.values.shape[1]), dtype=np.bool_)
+    counts, layers = run.series.get("nonfinite_count/layer"), _layers(run, series)
+    if counts is None or len(layers) != out.shape[1] or max(layers, default=-1) >= counts.values.shape[1]:
+        return out
+    found = np.nan_to_num(counts.values[:, layers]) > 0
+    seen = np.isin(counts.steps, series.steps) & found.any(axis=1)
+    columns = np.minimum(np.searchsorted(steps, counts.steps[seen]), len(steps) - 1)
+    np.logical_or.at(out, columns, found[seen])
+    return out
+
+
+def _layers(run: Run, series: Series) -> list[int]:
+    """The layer of each row; empty where rows are no layers."""
+    if series.axes[0] == "layer":
+        return list(range(series.values.shape[1]))
+    calls = run.header.anatomy.attention_calls if run.header.anatomy is not None else ()
+    layers = [call.layer for call in calls if call.layer is not None]
+    return layers if series.axes[0] == "attention" and len(layers) == len(calls) else []

@@ -76,7 +76,8 @@ def _curves(run: Run) -> RenderableType:
         values = run[name].values
         finite = values[np.isfinite(values)]
         ends = f"{number(finite[0])} to {number(finite[-1])}" if finite.size else "never finite"
-        table.add_row(Text(name), Text(sparkline(values)), Text(ends, style="dim"))
+        line = sparkline(np.where(np.isnan(values), np.inf, values))
+        table.add_row(Text(name), Text(line), Text(ends, style="dim"))
     happened = Counter(event.kind for event in run.events)
     about = [", ".join([f"{run.format}, {len(run)} series", *(f"{n} {kind}" for kind, n in happened.items())])]
     return Group(Text("\n".join(about + [f"note: {note}" for note in run.notes]), style="dim"), table)
