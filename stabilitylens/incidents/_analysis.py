@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from stabilitylens.incidents._excursions import Excursion, excursions
 from stabilitylens.incidents._incident import Kind
 from stabilitylens.incidents._rises import Rise, rise
 from stabilitylens.incidents._scores import readings
+from stabilitylens.incidents._trend import descent
 from stabilitylens.run import Run, Series
 
 #: a run has begun to learn once it is this far below its first point, or this many points old.
 #: What rises and falls before that is the bump of warm-up. *Heuristic*.
 LEARNT, OLD = 0.05, 50
+#: the least height of an excursion. *Heuristic*: a third of the lowest recovered spike in public logs, x 1.06.
+LEAST = 0.02
 #: a single log that is this high is no bump, however early. *Heuristic*: half as high again.
 GLARING = float(np.log(1.5))
 #: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
@@ -24,8 +27,8 @@ OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
 #: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
 UNDECIDED = 3
 #: a rise of this much a point is a slow divergence (10 % in 200), a slower one is a drift. *Heuristic*:
-#: two thirds of that, so that noise in the rate does not decide.
-DIVERGING = float(np.log(1.10)) / 200 * 2 / 3
+#: half of that, so that noise in the rate does not decide.
+DIVERGING = float(np.log(1.10)) / 200 / 2
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,18 @@ def _is_bump(found: Curve, x: Excursion) -> bool:
     return x.back and not learnt
 
 
+def _rose(found: Curve, x: Excursion) -> bool:
+    """Whether the values themselves went up, and by enough: a drop that comes later than expected is no event."""
+    if x.height < LEAST:
+        return False
+    before = found.z[max(0, x.start - OUTLIER_DECAY) : x.start]
+    return len(before) > 0 and float(found.z[x.peak] - np.median(before)) >= x.height / 2
+
+
 def _of_excursion(found: Curve, x: Excursion) -> Event:
     narrow = x.width <= OUTLIER_WIDTH and x.start == x.peak and x.end - x.peak <= OUTLIER_DECAY
     lasts = not x.back and len(found) - x.start > UNDECIDED
-    kind: Kind = "level_shift" if lasts else "outlier" if narrow and x.back else "spike"
+    kind: Kind = "level_shift" if lasts else "outlier" if (narrow or x.alone) and x.back else "spike"
     return Event(kind, x.start, x.peak, x.end, x.base, x.sigma, x.width, x.back, x.clarity)
 
 
@@ -83,10 +94,13 @@ def analyse(series: Series) -> Analysis:
     found = curve(series)
     if len(found) < 2:
         return Analysis(found, ())
-    read = readings(found.z)
-    up = rise(found.z, read)
-    alone = [x for x in excursions(found.z, read) if not (up and _part_of(x, up))]
-    events = [_of_excursion(found, x) for x in alone if not _is_bump(found, x)]
+    trend = descent(found.z)
+    flat = found.z - trend
+    read = readings(flat)
+    up = rise(found.z, flat, read)
+    alone = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
+    alone = [replace(x, base=x.base + float(trend[x.peak])) for x in alone]
+    events = [_of_excursion(found, x) for x in alone if _rose(found, x) and not _is_bump(found, x)]
     events += [_of_rise(found, up)] if up else []
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
 

@@ -80,7 +80,8 @@ def expected(z: Points, width: int) -> Points:
     if window == WINDOW:
         for t in {*range(min(gap + 2 * window, len(z))), *range(max(0, len(z) - gap - window), len(z))}:
             near[t], trend[t], chord[t] = _short(z, t, gap)
-    return np.asarray(np.fmax(np.where(np.isnan(chord), near, trend), np.fmin(chord, near)))
+    level = np.fmax(np.where(np.isnan(chord), near, trend), np.fmin(chord, near))
+    return np.asarray(np.where(np.isnan(level), np.nan, np.maximum(level, 0.0)))
 
 
 def scale(residual: Points, window: int = SCALE_WINDOW) -> Points:

@@ -32,6 +32,7 @@ class Excursion:
         width: points at or above half height.
         back: whether the curve came back within the record.
         clarity: its best score over the threshold of that score, above 1.
+        alone: whether a single point is all that stands out; it then starts and ends with that point.
     """
 
     start: int
@@ -44,6 +45,7 @@ class Excursion:
     width: int
     back: bool
     clarity: float
+    alone: bool
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,14 @@ class _Stretch:
     top: int
     base: float
     clarity: float
+    alone: bool
 
 
 def _stretches(found: list[Score]) -> list[_Stretch]:
     """What any of the readings flagged."""
     n = len(found[0].sigma)
-    flagged, best, base = np.zeros(n, bool), np.full(n, -np.inf), np.full(n, np.nan)
+    flagged, together = np.zeros(n, bool), np.zeros(n, bool)
+    best, base = np.full(n, -np.inf), np.full(n, np.nan)
     for reading in found:
         ratio = np.nan_to_num(reading.sigma / reading.threshold, nan=-np.inf)
         better = ratio > best
@@ -68,10 +72,12 @@ def _stretches(found: list[Score]) -> list[_Stretch]:
         for t in np.flatnonzero(ratio > 1):
             first = t if reading.width == 2 else t - reading.width // 2
             flagged[max(0, first) : first + reading.width] = True
+            together[max(0, first) : first + reading.width] |= reading.width > 1
     out = []
     for (where,) in find_objects(label(flagged)[0]):
         top = where.start + int(np.argmax(best[where]))
-        out.append(_Stretch(where.start, where.stop - 1, top, float(base[top]), float(best[top])))
+        single = not together[where].any()
+        out.append(_Stretch(where.start, where.stop - 1, top, float(base[top]), float(best[top]), single))
     return out
 
 
@@ -88,6 +94,9 @@ def _walk(z: Points, at: int, step: int, foot: float, patience: int) -> int:
 def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
     """Peak, ends, width and recovery of the excursion that a flagged stretch is part of."""
     start, end, base = flagged.first, flagged.last, flagged.base
+    if flagged.alone and start == end:
+        height, back = float(z[start] - base), start < len(z) - 1
+        return Excursion(start, start, start, base, height, height / noise, noise, 1, back, flagged.clarity, True)
     patience = 1 if end - start < 4 else 2
     peak = start + int(np.argmax(z[start : end + 1]))
     for _ in range(3):
@@ -99,7 +108,7 @@ def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
         peak = top
     height = float(z[peak] - base)
     width = int(np.sum(z[start : end + 1] >= base + height / 2))
-    return Excursion(start, peak, end, base, height, height / noise, noise, width, end < len(z) - 1, flagged.clarity)
+    return Excursion(start, peak, end, base, height, height / noise, noise, width, end < len(z) - 1, flagged.clarity, False)
 
 
 def excursions(z: Points, read: Readings) -> list[Excursion]:
@@ -123,4 +132,4 @@ def _joined(a: Excursion, b: Excursion) -> Excursion:
     high = a if a.height >= b.height else b
     if b.end <= a.end:
         return replace(high, start=a.start, end=a.end, width=max(a.width, b.width), back=a.back)
-    return replace(high, start=min(a.start, b.start), end=b.end, width=a.width + b.width, back=b.back)
+    return replace(high, start=min(a.start, b.start), end=b.end, width=a.width + b.width, back=b.back, alone=False)

@@ -14,6 +14,7 @@ from scipy.ndimage import uniform_filter1d
 from stabilitylens.incidents._baseline import UPPER_QUARTILE, scale
 from stabilitylens.incidents._curve import SCALE_FLOOR, Points
 from stabilitylens.incidents._scores import Readings
+from stabilitylens.incidents._trend import split
 
 #: a rise smaller than this share of the level is no event. *Heuristic*: half of what counts as slow divergence.
 LEAST = 0.05
@@ -29,6 +30,8 @@ BEFORE, AS_HIGH, AS_LOW = 2, 0.7, 0.3
 KNOTS = 80
 #: a step is one that makes up this share of the rise at once. *Heuristic*.
 ABRUPT = 0.5
+#: and that fits better than a bend, leaving this share of its sum of squares. *Heuristic*.
+BETTER = 0.9
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,18 @@ def _least(mean: Points) -> tuple[Points, Points]:
     return before, np.minimum.accumulate(mean[::-1])[::-1]
 
 
-def _onset(z: Points, low: int, reached: int, width: int, height: float) -> int:
+def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> int:
     """Where a rise began: the best place for a bend or a step in the line that fits the curve around it."""
-    first, last = max(0, low - width), min(len(z), reached + width)
+    first, last = max(0, low - max(3 * width, reached - low)), min(len(flat), reached + width)
     x = np.arange(first, last, max(1, (last - first) // 400))
-    y, knots = z[x], np.unique(np.linspace(first + 2, reached, KNOTS).astype(int))
-    tries = [_fit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
-    tries += [_fit(x, y, x >= knot, knot, height * ABRUPT) for knot in knots]
-    return int(knots[int(np.argmin(tries)) % len(knots)])
+    y, knots = flat[x], np.unique(np.linspace(first + 2, min(reached, last - 5), KNOTS).astype(int))
+    bends = [_fit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
+    steps = [_fit(x, y, x >= knot, knot, height * ABRUPT) for knot in knots]
+    if min(steps) >= BETTER * min(bends):
+        return int(knots[int(np.argmin(bends))])
+    best, apart = int(knots[int(np.argmin(steps))]), int(np.max(np.diff(knots), initial=1))
+    before, near, after = np.split(flat[first:last], [max(1, best - apart - first), best + apart - first])
+    return max(first + 1, best - apart) + split(near, float(np.median(before)), float(np.median(after)))
 
 
 def _fit(x: Points, y: Points, change: Points, knot: int, least: float = 0.0) -> float:
@@ -85,7 +92,9 @@ def _fit(x: Points, y: Points, change: Points, knot: int, least: float = 0.0) ->
     return float(np.sum((y - lines @ solution) ** 2)) if solution[2] >= least else np.inf
 
 
-def _read(z: Points, mean: Points, spread: float, width: int, least: float, sigmas: float) -> Rise | None:
+def _read(
+    z: Points, flat: Points, mean: Points, spread: float, width: int, least: float, sigmas: float
+) -> Rise | None:
     """The lasting rise that one running mean shows."""
     before, after = _least(mean)
     gain = np.where(np.isfinite(before), after - before, -np.inf)
@@ -94,25 +103,28 @@ def _read(z: Points, mean: Points, spread: float, width: int, least: float, sigm
     if not height >= max(least, sigmas * spread) or _recurs(mean, reached, height):
         return None
     low = int(np.argmin(mean[:reached]))
-    start = _onset(z, low, reached, width, height) if width > 1 else low + 1
+    start = _onset(flat, low, reached, width, height) if width > 1 else low + 1
     peak = start + int(np.argmax(z[start:]))
     rate, clarity = height / max(1, reached - start), height / max(least, sigmas * spread)
     return Rise(start, peak, float(mean[low]), height, height / spread, reached, rate, clarity)
 
 
-def rise(z: Points, read: Readings) -> Rise | None:
-    """The rise that a curve never came back from, or None."""
+def rise(z: Points, flat: Points, read: Readings) -> Rise | None:
+    """The rise that a curve never came back from, or None; ``flat`` is the curve without its descent."""
     if len(z) < FEW:
-        return _read(z, z, _jitter(z), 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
-    for width in (w for w in MEANS if w * LENGTHS <= len(z)):
-        half = width // 2
-        mean = uniform_filter1d(read.tame, width, mode="nearest")[half : len(z) - half]
-        spread = max(float(np.median(read.noise)) / np.sqrt(width), _wander(mean, width))
-        found = _read(read.tame[half : len(z) - half], mean, spread, width, LEAST, SIGMA)
-        if found is not None:
-            moved = {name: getattr(found, name) + half for name in ("start", "peak", "reached")}
-            return replace(found, **moved)
-    return None
+        return _read(z, flat, z, _jitter(z), 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
+    found = [_by_mean(z, flat, read, width) for width in MEANS if width * LENGTHS <= len(z)]
+    return max((r for r in found if r is not None), key=lambda r: r.clarity, default=None)
+
+
+def _by_mean(z: Points, flat: Points, read: Readings, width: int) -> Rise | None:
+    """The lasting rise that a running mean of this width shows."""
+    half = width // 2
+    inner = slice(half, len(z) - half)
+    mean = uniform_filter1d(read.tame + (z - flat), width, mode="nearest")[inner]
+    spread = max(float(np.median(read.noise)) / np.sqrt(width), _wander(mean, width))
+    found = _read(z[inner], read.tame[inner], mean, spread, width, LEAST, SIGMA)
+    return found and replace(found, **{name: getattr(found, name) + half for name in ("start", "peak", "reached")})
 
 
 def _jitter(z: Points) -> float:

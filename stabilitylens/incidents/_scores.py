@@ -21,9 +21,9 @@ MEANS = (5, 9, 17, 33, 65)
 LENGTHS = 5
 #: a point this far out is one that everybody would point at: healthy per-step losses of language models have
 #: 5 to 6 in 1,000 above 6 sigma. *Heuristic*, from public logs.
-SINGLE = 6.5
+SINGLE = 5.6
 #: two neighbours, and means. *Heuristic*: twice the worst of 30 healthy public logs is 10, none is above 5.5.
-PAIR = 3.5
+PAIR = 3.0
 MEAN = 5.5
 #: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
 #: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
@@ -31,6 +31,8 @@ COMMON_SINGLE, COMMON_PAIR = 0.02, 0.007
 #: how far above the common ones a single point has to be. *Heuristic*.
 ABOVE_COMMON, ABOVE_PAIR = 1.25, 1.1
 CLIP = 3.0
+#: neighbours that correlate more are no longer two witnesses; 0.83 was seen for a printed moving average.
+INDEPENDENT = 0.45
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def readings(z: Points) -> Readings:
     if len(z) > 2:
         wide = expected(z, 2)
         lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
-        two = PAIR + (SINGLE - PAIR) * _dependence(sigma)
+        two = PAIR + (SINGLE - PAIR) * np.clip((_dependence(sigma) - INDEPENDENT) * 3, 0.0, 1.0)
         found.append(Score(2, lower, wide, max(two, ABOVE_PAIR * _common(alone, COMMON_PAIR))))
     tame = clipped(z)
     for width in (w for w in MEANS if w * LENGTHS <= len(z)):
