@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
@@ -46,6 +47,14 @@ class Coverage:
         return ", ".join(seen) + (f"; not observed: {missing}" if missing else "")
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @dataclass(frozen=True)
 class Header:
     """Schema version, metrics, axis labels, anatomy, recipe, sampling, versions and coverage.
@@ -67,8 +76,8 @@ class Header:
     coverage: Coverage = field(default_factory=Coverage)
 
     def to_json(self) -> str:
-        """Compact JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False, default=str)
+        """Compact JSON; a number that is not finite is null, as JSON has no other word for it."""
+        return json.dumps(_plain(asdict(self)), separators=(",", ":"), allow_nan=False, default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -164,6 +164,29 @@ def test_many_records_in_one_damaged_length(tmp_path: Path) -> None:
     assert frames.gaps == ((4600, 4640),)
 
 
+def test_a_tail_of_zeros_as_after_a_power_cut(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    path = next((tmp_path / "stabilitylens").glob("events.*"))
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + bytes(1 << 20))
+    run = load(tmp_path)
+    assert len(run["loss"]) == 12
+    assert run.notes == [
+        f"{path.name} ends in an unfinished or damaged record, which was skipped (bytes {size} to {size + (1 << 20)})"
+    ]
+
+
+def test_much_damage_is_passed(tmp_path: Path) -> None:
+    records = [frame(n.to_bytes(4, "little") * 10) for n in range(20_000)]
+    data = np.frombuffer(b"".join(records), dtype=np.uint8).copy()
+    bad = np.arange(0, 20_000, 100)
+    data[bad * 56 + np.random.default_rng(0).integers(0, 56, len(bad))] ^= 16
+    frames = scan(data)
+    assert len(frames.gaps) == len(bad)
+    read = [int.from_bytes(data[start:start + 4].tobytes(), "little") for start in frames.starts]
+    assert read == [n for n in range(20_000) if n % 100]
+
+
 def torn_writes(monkeypatch: pytest.MonkeyPatch, *, cut_fails: bool) -> None:
     """Some writes stop half way as on a full disk."""
     write, chance = os.write, random.Random(0)

@@ -120,6 +120,25 @@ def test_the_later_header_counts(tmp_path: Path) -> None:
     assert load(tmp_path).header == HEADER
 
 
+def test_a_header_with_anything_in_it_is_written(tmp_path: Path) -> None:
+    header = Header(recipe=Recipe(lr=float("nan")), sampling={"every": float("inf"), "where": Path("a"), "at": (1, 2)})
+    writer = RunWriter(tmp_path)
+    writer.header(header)
+    writer.close()
+    read = load(tmp_path).header
+    assert read.recipe == Recipe() and read.sampling == {"every": None, "where": "a", "at": [1, 2]}
+
+
+def test_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    writer.step(np.int64(300), {"loss": np.float32(2.5), "skipped": np.bool_(True), "tokens": np.int32(7)})
+    writer.close()
+    run = load(tmp_path)
+    assert {name: (s.steps.tolist(), s.values.tolist()) for name, s in run.items()} == {
+        "loss": ([300], [2.5]), "skipped": ([300], [1.0]), "tokens": ([300], [7.0]),
+    }
+
+
 def test_events_are_read_as_written(tmp_path: Path) -> None:
     events = [Event(3, "step_skipped", "inf in *gradients* <b>"), Event(4, "Lens Failure!", ""), Event(4, "x/y", "ü\ud800")]
     writer = RunWriter(tmp_path)

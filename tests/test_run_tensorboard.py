@@ -206,10 +206,13 @@ def test_names_and_definitions_are_shown(tmp_path: Path, caplog: pytest.LogCaptu
     writer.header(header(1))
     for step in range(3):
         writer.step(step, {"loss": 1.0, "My Metric": 2.0})
+        writer.sample(step, sample(1, 2, step))
     writer.close()
     accumulator = PluginAccumulator(str(tmp_path / "stabilitylens"))
     accumulator.Reload()
     assert accumulator.SummaryMetadata("loss/train").summary_description == "what loss is (1)"
+    shown = accumulator.SummaryMetadata("resid_rms/median").summary_description
+    assert shown == "median; what resid_rms is"
     assert accumulator.SummaryMetadata("my_metric/global").display_name == "My Metric"
     assert [e.step for e in accumulator.Tensors("my_metric/global")] == [0, 1, 2]
     accumulated(tmp_path)

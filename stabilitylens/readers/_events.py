@@ -91,9 +91,9 @@ def read_events(path: Path) -> EventFile:
     out = EventFile(gaps=frames.gaps, records=len(frames.starts))
     parts: dict[Tag, list[tuple[np.ndarray, Points]]] = defaultdict(list)
     single: list[int] = []
-    for length in np.unique(frames.lengths).tolist():
-        for which in _portions(np.flatnonzero(frames.lengths == length), length):
-            single += _by_shape(rows(data, frames.starts[which], length), which, parts)
+    for which in _of_one_length(frames.lengths):
+        length = int(frames.lengths[which[0]])
+        single += _by_shape(rows(data, frames.starts[which], length), which, parts)
     for i in sorted(single):
         record = data[frames.starts[i]:frames.starts[i] + frames.lengths[i]].tobytes()
         _read_alone(record, i, parts, out)
@@ -101,10 +101,13 @@ def read_events(path: Path) -> EventFile:
     return out
 
 
-def _portions(which: np.ndarray, length: int) -> Iterator[np.ndarray]:
-    count = max(1, _AT_ONCE // max(1, length))
-    for i in range(0, len(which), count):
-        yield which[i:i + count]
+def _of_one_length(lengths: np.ndarray) -> Iterator[np.ndarray]:
+    """Records of one length, in portions that fit in memory."""
+    order = np.argsort(lengths, kind="stable")
+    for which in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(order) else []:
+        count = max(1, _AT_ONCE // max(1, int(lengths[which[0]])))
+        for i in range(0, len(which), count):
+            yield which[i:i + count]
 
 
 def _by_shape(events: Rows, which: np.ndarray, parts: dict) -> list[int]:

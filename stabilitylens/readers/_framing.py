@@ -51,12 +51,12 @@ def _checksums(data: Bytes, at: Int[np.ndarray, " record"]) -> UInt32[np.ndarray
     return rows(data, at, 4).view("<u4")[:, 0]
 
 
-def _walk(data: Bytes, position: int) -> tuple[list[int], list[int]]:
+def _walk(data: Bytes, position: int, most: int) -> tuple[list[int], list[int]]:
     """Follow the lengths from a position, trusting them: offsets of records and their lengths."""
     starts: list[int] = []
     lengths: list[int] = []
     view, size, length_at = data.data, len(data) - BEFORE - AFTER, _LENGTH.unpack_from
-    while position <= size and len(starts) < _RECORDS:
+    while position <= size and len(starts) < most:
         length = length_at(view, position)[0]
         if length > size - position:
             break
@@ -88,13 +88,18 @@ def _masked(crc: UInt32[np.ndarray, " record"]) -> UInt32[np.ndarray, " record"]
     return np.asarray((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8))
 
 
+def _plausible(data: Bytes, begin: int, end: int) -> Int[np.ndarray, " offset"]:
+    """Offsets whose length is below 2^40 and not part of a stretch of zeros, as a power cut leaves them."""
+    byte = [data[begin + k:end + k] for k in range(BEFORE)]
+    low = byte[0] | byte[1] | byte[2] | byte[3] | byte[4] | byte[8] | byte[9] | byte[10] | byte[11]
+    return np.flatnonzero(((byte[5] | byte[6] | byte[7]) == 0) & (low != 0)) + begin
+
+
 def _search(data: Bytes, position: int) -> int:
     """Offset of the first record at or after a position whose checksums are both right; the end if none is."""
     last = len(data) - BEFORE - AFTER
     while position <= last:
-        window = np.arange(position, min(position + _BYTES, last + 1))
-        # lengths stay below 2^40, so most offsets are ruled out by three bytes
-        window = window[(data[window + 5] | data[window + 6] | data[window + 7]) == 0]
+        window = _plausible(data, position, min(position + _BYTES, last + 1))
         crc = np.full(len(window), 0xFFFFFFFF, dtype=np.uint32)
         for k in range(8):
             crc = _TABLE[(crc ^ data[window + k]) & 0xFF] ^ crc >> 8
@@ -108,17 +113,19 @@ def _search(data: Bytes, position: int) -> int:
 
 def _runs(data: Bytes) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[int, int] | None]]:
     """Runs of good records, each with the gap that follows it."""
-    position = 0
+    position, most = 0, _RECORDS
     while position < len(data):
-        starts, lengths = map(lambda x: np.array(x, dtype=np.int64), _walk(data, position))
+        starts, lengths = (np.array(x, dtype=np.int64) for x in _walk(data, position, most))
         good = _heads_good(data, starts, lengths)
         good[good] = _data_good(data, starts[good], lengths[good])
         count = len(good) if good.all() else int(np.argmin(good))
         starts, lengths = starts[:count], lengths[:count]
         end = int(starts[-1] + lengths[-1]) + BEFORE + AFTER if count else position
         gap = None
-        if count < len(good) or not len(good) or (end < len(data) and len(good) < _RECORDS):
+        if count < len(good) or (end < len(data) and len(good) < most):
             gap = (end, _search(data, end + 1))
+        # after damage few records are trusted at once: what follows the next damage is checked in vain
+        most = 64 if gap else min(2 * most, _RECORDS)
         yield starts, lengths, gap
         position = gap[1] if gap else end
 

@@ -49,7 +49,7 @@ class Dashboard:
     def step(self, step: int, wall: float, scalars: Mapping[str, float]) -> None:
         """Take a step's scalars."""
         for name, (tag, window) in self._windows.items():
-            if name in scalars and (point := window.add(step, scalars[name])):
+            if name in scalars and (point := window.add(step, float(scalars[name]))):
                 self._point(tag, wall, *point)
 
     def sample(self, step: int, wall: float, arrays: Arrays) -> None:
@@ -60,7 +60,8 @@ class Dashboard:
             values = [plan.values(array) for plan, array in zip(plans, arrays.values(), strict=True)]
         tags = tuple(tag for plan in plans for tag in plan.tags)
         if tags:
-            self._events.append(self._encoder(tags).encode(step, wall, [v for some in values for v in some]))
+            encoder = self._encoders.get(tags) or self._describing(tags, plans)
+            self._events.append(encoder.encode(step, wall, [v for some in values for v in some]))
         for plan, some in zip(plans, values, strict=True):
             if plan.window and (point := plan.window.add(step, some[0])):
                 self._point(plan.window_tag, wall, *point)
@@ -72,13 +73,19 @@ class Dashboard:
             if point := window.flush():
                 self._point(tag, time.time(), *point)
 
-    def _encoder(self, tags: tuple[str, ...]) -> protobuf.ScalarEvent:
-        if tags not in self._encoders:
-            self._encoders[tags] = protobuf.ScalarEvent(protobuf.DASHBOARD, tags, [b""] * len(tags))
-        return self._encoders[tags]
+    def _describing(self, tags: tuple[str, ...], plans: list[Plan]) -> protobuf.ScalarEvent:
+        """The encoder for the first event of these tags, which tells people what they are; the next ones do not."""
+        self._encoders[tags] = protobuf.ScalarEvent(protobuf.DASHBOARD, tags, [b""] * len(tags))
+        metrics = self._planner.header.metrics
+        known = [(plan, metrics.get(plan.metric)) for plan in plans]
+        texts = [text for plan, meta in known for text in plan.descriptions(meta.definition if meta else "")]
+        metas = [protobuf.metadata(description=text, plugin="scalars") for text in texts]
+        return protobuf.ScalarEvent(protobuf.DASHBOARD, tags, metas)
 
     def _point(self, tag: str, wall: float, step: int, value: float) -> None:
-        self._events.append(self._encoder((tag,)).encode(step, wall, (value,)))
+        if (tag,) not in self._encoders:
+            self._encoders[(tag,)] = protobuf.ScalarEvent(protobuf.DASHBOARD, (tag,), (b"",))
+        self._events.append(self._encoders[(tag,)].encode(step, wall, (value,)))
 
     def _expect(self, metrics: int) -> None:
         self._planner.expected = max(self._planner.expected, metrics)

@@ -47,6 +47,13 @@ class Plan:
         layers = [float(worst[i]) if i < len(worst) else math.nan for i in self.layers]
         return [_statistic(name, seen, worst, self.worse) for name in self.statistics] + layers
 
+    def descriptions(self, definition: str) -> list[str]:
+        """What each tag holds, for people."""
+        worst = "largest" if self.worse == "high" else "smallest"
+        texts = {"max": "largest value", "min": "smallest value", "median": "median", "worst": f"where it is {worst}"}
+        out = [texts[name] for name in self.statistics] + [f"{worst} value of entry {i}" for i in self.layers]
+        return [f"{text}; {definition}" if definition else text for text in out]
+
     def margin(self) -> tuple[str, str, str] | None:
         """Tags of the least, middle and largest value, where all three are kept."""
         tag = dict(zip(self.statistics, self.tags, strict=False))

@@ -85,7 +85,7 @@ class ScalarEvent:
             with np.errstate(over="ignore"):
                 self._arguments[1::2] = np.asarray(values, np.float32).tolist()
             body = self._struct.pack(*self._arguments)
-        return b"\x09" + struct.pack("<d", wall) + b"\x10" + varint(step) + body
+        return b"\x09" + struct.pack("<d", wall) + b"\x10" + varint(int(step)) + body
 
 
 def string_tensor(data: bytes) -> tensor_pb2.TensorProto:

@@ -29,7 +29,7 @@ class RunWriter:
     """Appends one session to the recording in ``logdir/stabilitylens``.
 
     Every call hands its record to the operating system before it returns. Scalars are stored as
-    float32, as TensorBoard has them, and so are arrays.
+    float32, as TensorBoard has them, and so are arrays. Calls may come from any thread, one at a time.
 
     Args:
         logdir: where the recording's folder is made.
@@ -87,7 +87,7 @@ class RunWriter:
         names = tuple(scalars)
         encoder = self._encoders.get(names) or self._encoder(names)
         wall = time.time()
-        self._events.append(encoder.encode(step, wall, list(scalars.values())))
+        self._events.append(encoder.encode(step, wall, [float(value) for value in scalars.values()]))
         self._dashboard.step(step, wall, scalars)
 
     def sample(self, step: int, arrays: Arrays) -> None:
