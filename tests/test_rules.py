@@ -246,7 +246,7 @@ def any_evidence(draw) -> Evidence:
     return cases.run(draw(st.sampled_from([None, recipe])), model, **values)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(any_evidence())
 def test_no_run_makes_a_rule_raise(evidence: Evidence):
     findings = judge(evidence)

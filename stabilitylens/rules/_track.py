@@ -42,8 +42,10 @@ class Track:
     @property
     def smooth(self) -> Float[np.ndarray, " step"]:
         """Running median of three, which a single sample cannot move."""
-        padded = np.concatenate((self.values[:1], self.values, self.values[-1:]))
-        return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1))
+        before = np.concatenate((self.values[:1], self.values[:-1]))
+        after = np.concatenate((self.values[1:], self.values[-1:]))
+        low, high = np.minimum(before, after), np.maximum(before, after)
+        return np.asarray(np.clip(self.values, low, high))
 
     def since(self, threshold: float, *, above: bool = True) -> Where:
         """The place, with the steps from where the threshold was first passed to the end."""

@@ -10,7 +10,7 @@ from scipy.stats import theilslopes
 
 from stabilitylens.rules._track import MIN_SAMPLES, Track
 
-#: heuristic: medians that a long track is thinned to before pairs of points are compared
+#: heuristic: medians that a long track is thinned to before every pair of points is compared
 BINS = 64
 #: confidence of the interval of a slope: the usual 95 %
 CONFIDENCE = 0.95
@@ -69,6 +69,7 @@ def _last_half(track: Track) -> Float[np.ndarray, " step"]:
 
 
 def _thin(values: Float[np.ndarray, " step"]) -> Float[np.ndarray, " bin"]:
-    if len(values) <= BINS:
+    width = len(values) // BINS
+    if width < 2:
         return values
-    return np.array([np.median(part) for part in np.array_split(values, BINS)])
+    return np.asarray(np.median(values[-BINS * width :].reshape(BINS, width), axis=1))

@@ -44,8 +44,8 @@ def missing_qk_norm(evidence: Evidence) -> list[Fired]:
     size of 7 billion is heuristic.
 
     ## Example
-    4 of 4 attention calls bound their logits by neither a norm on queries and keys nor a cap; the learning rate of
-    0.1 makes that risky.
+    4 of 4 attention calls have neither a norm on queries and keys nor a cap on their logits; the learning rate of 0.1
+    makes that risky.
 
     ## Known false positives
     - Models that were already trained and are only fine-tuned at a small learning rate.
@@ -61,8 +61,8 @@ def missing_qk_norm(evidence: Evidence) -> list[Fired]:
     severity, reason, confidence = _weigh(evidence)
     assert evidence.anatomy is not None
     uncertain = "qk_norm" in evidence.anatomy.uncertain
-    calls = f"{bare} of {total} attention calls bound" if total > 1 else "attention bounds"
-    message = f"{calls} {'their' if total > 1 else 'its'} logits by neither a norm on queries and keys nor a cap"
+    calls = f"{bare} of {total} attention calls have" if total > 1 else "the attention call has"
+    message = f"{calls} neither a norm on queries and keys nor a cap on {'their' if total > 1 else 'its'} logits"
     return [Fired(severity, f"{message}; {reason}", where=Where(), confidence=confidence * (0.5 if uncertain else 1.0))]
 
 

@@ -18,6 +18,8 @@ VALUES_FLAT = 2.0
 OUTLIER = 10.0
 #: heuristic: layers that a median needs
 OUTLIER_LAYERS = 4
+#: heuristic: steps that are enough to see slow growth by
+SAMPLES = 1000
 
 
 @rule(code="SL203", needs=("query_norm", "key_norm", "value_norm"), since="0.1.0")
@@ -67,9 +69,13 @@ def query_key_growth(evidence: Evidence) -> list[Fired]:
 
 
 def _by_call(series: Series) -> Series:
-    """Median over heads."""
-    heads = tuple(range(2, series.values.ndim))
-    return replace(series, values=median(series.values, heads), axes=series.axes[:1]) if heads else series
+    """Median over heads, of at most ``SAMPLES`` steps."""
+    kept = np.unique(np.linspace(0, len(series) - 1, SAMPLES).astype(int))
+    values = series.values[kept]
+    heads = tuple(range(2, values.ndim))
+    return replace(
+        series, steps=series.steps[kept], values=median(values, heads) if heads else values, axes=series.axes[:1]
+    )
 
 
 def _scale(run: Run, call: int) -> float | None:

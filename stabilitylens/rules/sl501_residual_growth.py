@@ -76,7 +76,7 @@ def _by_depth(run: Run, series: Series) -> Iterator[Fired]:
     if len(seen) < 2:
         return
     first, last = int(seen[0]), int(seen[-1])
-    total = float(np.log(level[last] / level[first]))
+    total = float(np.log(level[last]) - np.log(level[first]))
     rate = total / (last - first)
     if abs(rate) >= DOUBLING and abs(total) >= np.log(TOTAL):
         top = track(run, series, (last,))
