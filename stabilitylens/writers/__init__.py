@@ -1,1 +1,1 @@
-"""writers."""
+"""One format, one file. ``recording.RunWriter`` writes what ``attach`` records."""
