@@ -1,6 +1,6 @@
 """The only code that touches a live model: attach a lens to it, read its anatomy."""
 
-from stabilitylens.hooks.attach import attach
+from stabilitylens.hooks.attaching import attach
 from stabilitylens.hooks.guard import LensWarning
 from stabilitylens.hooks.lens import Lens
 

@@ -29,6 +29,18 @@ class Arranged:
         return Arranged(self.tensor, lambda x: self.layout(x).transpose(-1, -2))
 
 
+@dataclass(frozen=True)
+class Product:
+    """Both activations of a product, laid out as (…, row, d) and (…, d, column).
+
+    ``in_order`` says that its result is laid out as (…, row, column).
+    """
+
+    left: Arranged
+    right: Arranged
+    in_order: bool
+
+
 def _as_it_is(x: Tensor) -> Tensor:
     return x
 
@@ -58,8 +70,8 @@ def as_heads(x: Tensor, logits: Tensor | None = None, heads: int | None = None) 
     return x.reshape(-1, *x.shape[-3:]) if x.dim() > 4 else x
 
 
-def operands(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arranged, Arranged] | None:
-    """Both activations of a product, laid out as (…, row, d) and (…, d, column); None where it is no such product."""
+def operands(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Product | None:
+    """The product that a function computes; None where it is none of two activations."""
     if func is torch.einsum:
         pair = args[1] if isinstance(args[1], (list, tuple)) else args[1:]
         return _einsum(args[0], *pair) if len(pair) == 2 and isinstance(args[0], str) else None
@@ -68,10 +80,10 @@ def operands(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     given += [kwargs[n] for n in ("batch1", "batch2", "mat2", "other") if n in kwargs][: 2 - len(given)]
     if len(given) < 2 or any(not isinstance(x, Tensor) or x.dim() < 3 for x in given):
         return None
-    return Arranged(given[0], _as_it_is), Arranged(given[1], _as_it_is)
+    return Product(Arranged(given[0], _as_it_is), Arranged(given[1], _as_it_is), True)
 
 
-def _einsum(equation: str, left: Tensor, right: Tensor) -> tuple[Arranged, Arranged] | None:
+def _einsum(equation: str, left: Tensor, right: Tensor) -> Product | None:
     """The operands of an einsum as batched matrices, by what each letter does."""
     terms, _, output = equation.replace(" ", "").partition("->")
     a, _, b = terms.partition(",")
@@ -80,8 +92,11 @@ def _einsum(equation: str, left: Tensor, right: Tensor) -> tuple[Arranged, Arran
     batch = [c for c in output if c in a and c in b]
     rows, columns = ([c for c in output if c in own and c not in other] for own, other in ((a, b), (b, a)))
     summed = [c for c in a if c in b and c not in output]
-    if output != "".join(batch + rows + columns) or not len(summed) == len(rows) == len(columns) == 1:
+    if not len(summed) == len(rows) == len(columns) == 1:
         return None
+    in_order = output == "".join(batch + rows + columns)
     left_order = [a.index(c) for c in batch + rows + summed]
     right_order = [b.index(c) for c in batch + summed + columns]
-    return Arranged(left, lambda x: x.permute(left_order)), Arranged(right, lambda x: x.permute(right_order))
+    return Product(
+        Arranged(left, lambda x: x.permute(left_order)), Arranged(right, lambda x: x.permute(right_order)), in_order
+    )

@@ -3,7 +3,8 @@
 Scaled dot-product attention tells all of them. In a hand-written softmax(QKᵀ)·V they are pieced together:
 the product of two activations is remembered, with the factors that multiply it, until a softmax over its
 last axis; whatever else was added by then (mask, bias, soft-cap) is the difference between the softmax's
-input and scale·q·k. The product of the softmax with a third activation tells v.
+input and scale·q·k. The product of the softmax with a third activation tells v. Numbers that multiplied
+q or k before their product belong to the scale, so that every spelling gives the same norms.
 
 Nothing here computes on a tensor while the user's forward runs: a Call keeps the tensors and how they are
 to be arranged, and :meth:`Call.resolve` is for the inside of the opaque operator.
@@ -35,6 +36,8 @@ CARRIERS = named(
     "clamp", "max", "maximum", "nan_to_num", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "expand",
     "tanh", "tanh_",
 )  # fmt: skip
+#: change the layout of q or k and nothing else
+LAYOUTS = named("view", "reshape", "transpose", "permute", "contiguous", "flatten", "unflatten", "swapaxes", "movedim")
 
 
 @dataclass(frozen=True)
@@ -58,21 +61,27 @@ class Call:
     resolve: Callable[[], Resolved]
 
 
+#: numbers, or tensors of one element, each with the power that it stands in
+Factors = tuple[tuple[Any, int], ...]
+
+
+def _product_of(factors: Factors) -> float:
+    total = 1.0
+    for factor, power in factors:
+        total *= number(factor) ** power
+    return total
+
+
 @dataclass(frozen=True)
-class _Product:
+class _Logits:
     """What is known of a tensor of logits, or of probabilities once ``logits`` is set."""
 
     query: Arranged
     key: Arranged
-    factors: tuple[tuple[Any, int], ...] = ()
+    factors: Factors = ()
+    query_factors: Factors = ()
+    key_factors: Factors = ()
     logits: Tensor | None = None
-
-    def scale(self) -> float:
-        """The product of all factors."""
-        total = 1.0
-        for factor, power in self.factors:
-            total *= number(factor) ** power
-        return total
 
 
 class AttentionWatch:
@@ -80,11 +89,12 @@ class AttentionWatch:
 
     def __init__(self, emit: Callable[[Call], None]) -> None:
         self._emit = emit
-        self._known: Provenance[_Product] = Provenance()
-        self._waiting: _Product | None = None
+        self._known: Provenance[_Logits] = Provenance()
+        self._scaled: Provenance[Factors] = Provenance()
+        self._waiting: _Logits | None = None
         self._heads: int | None = None
         self.after: dict[Function, After] = (
-            dict.fromkeys(CARRIERS, self._carry)
+            dict.fromkeys(CARRIERS | LAYOUTS, self._carry)
             | dict.fromkeys(FACTORS, self._multiply)
             | dict.fromkeys(DIVISORS, self._divide)
             | dict.fromkeys(PRODUCTS, self._product)
@@ -100,6 +110,7 @@ class AttentionWatch:
         """Emit a call that is still waiting for its value, and forget every tensor."""
         waiting, self._waiting = self._waiting, None
         self._known.clear()
+        self._scaled.clear()
         if waiting is not None:
             self._finish(waiting, None)
 
@@ -116,20 +127,27 @@ class AttentionWatch:
         pair = operands(func, args, kwargs)
         if pair is None:
             return
-        left, right = pair
-        known = self._known.get(left.tensor)
+        known = self._known.get(pair.left.tensor)
         if known is not None and known is self._waiting:
             self._waiting = None
-            self._finish(known, right)
-        elif isinstance(out, Tensor):
+            self._finish(known, pair.right)
+        elif isinstance(out, Tensor) and pair.in_order:
             alpha = kwargs.get("alpha", 1)
-            self._known.set(out, _Product(left, right.transposed(), ((alpha, 1),) if alpha != 1 else ()))
+            factors = ((alpha, 1),) if alpha != 1 else ()
+            of_query, of_key = (self._scaled.get(x.tensor) or () for x in (pair.left, pair.right))
+            self._known.set(out, _Logits(pair.left, pair.right.transposed(), factors, of_query, of_key))
 
-    def _carry(self, _f: Function, args: tuple[Any, ...], _k: dict[str, Any], out: Any) -> None:
-        if len(self._known) and isinstance(out, Tensor):
+    def _carry(self, func: Function, args: tuple[Any, ...], _k: dict[str, Any], out: Any) -> None:
+        if not isinstance(out, Tensor):
+            return
+        if len(self._known):
             known = next((k for k in map(self._known.get, args[:3]) if k is not None), None)
             if known is not None:
                 self._known.set(out, known)
+        if len(self._scaled) and func in LAYOUTS:
+            factors = self._scaled.get(args[0])
+            if factors is not None:
+                self._scaled.set(out, factors)
 
     def _multiply(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         self._scale(args, kwargs, out, 1)
@@ -138,16 +156,19 @@ class AttentionWatch:
         self._scale(args, kwargs, out, -1)
 
     def _scale(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, power: int) -> None:
-        if not len(self._known) or not isinstance(out, Tensor):
-            return
         both = (*args[:2], *(kwargs[n] for n in ("other", "value") if n in kwargs))
+        if not isinstance(out, Tensor) or out.dim() < 3 or len(both) < 2:
+            return
         for one, other in (both, both[::-1]):
             known = self._known.get(one)
+            single = not isinstance(other, Tensor) or other.numel() == 1
             if known is not None:
-                single = not isinstance(other, Tensor) or other.numel() == 1
                 if single and known.logits is None:
                     known = replace(known, factors=(*known.factors, (other, power)))
                 self._known.set(out, known)
+                return
+            if single and isinstance(one, Tensor):
+                self._scaled.set(out, (*(self._scaled.get(one) or ()), (other, power)))
                 return
 
     def _softmax(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -161,14 +182,17 @@ class AttentionWatch:
         if waiting is not None:
             self._finish(waiting, None)
 
-    def _finish(self, known: _Product, value: Arranged | None) -> None:
+    def _finish(self, known: _Logits, value: Arranged | None) -> None:
         logits, heads = known.logits, self._heads
         assert logits is not None
 
         def resolve() -> Resolved:
-            q, k = (as_heads(x(), logits, heads) for x in (known.query, known.key))
+            of_query, of_key = _product_of(known.query_factors), _product_of(known.key_factors)
+            q = as_heads(known.query(), logits, heads) / of_query
+            k = as_heads(known.key(), logits, heads) / of_key
             v = None if value is None else as_heads(value(), logits, heads)
-            return Resolved(q, k, v, known.scale(), logits=as_heads(logits, logits, heads))
+            scale = _product_of(known.factors) * of_query * of_key
+            return Resolved(q, k, v, scale, logits=as_heads(logits, logits, heads))
 
         tensors = (known.query.tensor, known.key.tensor, logits)
         self._emit(Call(tensors if value is None else (*tensors, value.tensor), resolve))

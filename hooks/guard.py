@@ -27,10 +27,10 @@ class Guard:
         self.failures: Counter[str] = Counter()
         self._said: set[str] = set()
 
-    def say(self, sentence: str) -> None:
-        """Warn with a sentence, once for each sentence."""
-        if sentence not in self._said:
-            self._said.add(sentence)
+    def say(self, sentence: str, once: str | None = None) -> None:
+        """Warn with a sentence, once for each sentence, or once for each ``once`` where sentences vary."""
+        if (once or sentence) not in self._said:
+            self._said.add(once or sentence)
             try:
                 warnings.warn(f"stabilitylens: {sentence}", LensWarning, stacklevel=3)
             except LensWarning:  # a filter that turns warnings into errors must not end the training

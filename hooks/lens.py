@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
@@ -190,7 +189,8 @@ class Lens:
             if not math.isfinite(float(total)):
                 self.guard.say(
                     f"the loss is {float(total)} at step {self.step_number}; it is recorded, and training goes on: "
-                    "run `stabilitylens postmortem` on the log directory to see where it began"
+                    "run `stabilitylens postmortem` on the log directory to see where it began",
+                    once="a loss that is not finite",
                 )
         return total
 

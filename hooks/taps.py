@@ -102,6 +102,7 @@ class ForwardTaps:
         if self._inside and self._inside[-1][0] == name:
             site = self._inside.pop()
             self._branches.leave_block()
+            self._attention.flush()  # or q and k of every block would live until the end of the forward
             self._block(site, main_tensor(out))
         else:
             self._branches.leave_module(module, args, out)
