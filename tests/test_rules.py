@@ -192,6 +192,13 @@ def test_an_anatomy_that_does_not_know_is_no_clean_bill():
     assert finding.verdict == "not_evaluated"
 
 
+def test_every_risk_of_a_recipe_is_named():
+    large = cases.anatomy(qk_norm="none", n_parameters=8_000_000_000)
+    (finding,) = verdicts(RULES["SL101"], cases.static(large, Recipe("AdamW", lr=0.1)))
+    risks = "the size of 8 billion parameters and the learning rate of 0.1 make that risky"
+    assert finding.message.startswith("4 of 4 attention calls have neither") and finding.message.endswith(risks)
+
+
 def test_uncertain_anatomy_lowers_confidence():
     sure, unsure = (
         verdicts(RULES["SL101"], cases.static(cases.anatomy(qk_norm="none", uncertain=u)))[0] for u in ((), ("qk_norm",))

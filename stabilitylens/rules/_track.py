@@ -47,11 +47,14 @@ class Track:
         low, high = np.minimum(before, after), np.maximum(before, after)
         return np.asarray(np.clip(self.values, low, high))
 
+    def first(self, threshold: float, *, above: bool = True) -> int:
+        """The step at which the threshold was first passed for longer than a sample; the first step if never."""
+        past = self.smooth > threshold if above else self.smooth < threshold
+        return int(self.steps[np.argmax(past)])
+
     def since(self, threshold: float, *, above: bool = True) -> Where:
         """The place, with the steps from where the threshold was first passed to the end."""
-        past = self.smooth > threshold if above else self.smooth < threshold
-        first = int(self.steps[np.argmax(past)]) if past.any() else int(self.steps[0])
-        return replace(self.where, steps=(first, int(self.steps[-1])))
+        return replace(self.where, steps=(self.first(threshold, above=above), int(self.steps[-1])))
 
 
 def recorded(evidence: Evidence) -> Run:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from stabilitylens.anatomy import Anatomy
-from stabilitylens.findings import Severity, Where
+from stabilitylens.findings import Severity
 from stabilitylens.recipe import Recipe
 from stabilitylens.rules import Evidence, Fired, Lacks, rule
 from stabilitylens.rules._layers import at, number
@@ -59,11 +59,10 @@ def missing_qk_norm(evidence: Evidence) -> list[Fired]:
     if not bare:
         return []
     severity, reason, confidence = _weigh(evidence)
-    assert evidence.anatomy is not None
-    uncertain = "qk_norm" in evidence.anatomy.uncertain
+    uncertain = evidence.anatomy is not None and "qk_norm" in evidence.anatomy.uncertain
     calls = f"{bare} of {total} attention calls have" if total > 1 else "the attention call has"
     message = f"{calls} neither a norm on queries and keys nor a cap on {'their' if total > 1 else 'its'} logits"
-    return [Fired(severity, f"{message}; {reason}", where=Where(), confidence=confidence * (0.5 if uncertain else 1.0))]
+    return [Fired(severity, f"{message}; {reason}", confidence=confidence * (0.5 if uncertain else 1.0))]
 
 
 def _unbounded(anatomy: Anatomy | None) -> tuple[int, int]:
@@ -86,11 +85,11 @@ def _weigh(evidence: Evidence) -> tuple[Severity, str, float]:
         worst = grown[0]
         level = f"max_attn_logit of {at(worst.track.where)} grew to {number(worst.level)}"
         return ("error" if worst.level > LOGIT_HIGH else "warning"), level, 0.95
-    risks = "; ".join(_risks(evidence.anatomy, evidence.recipe))
+    risks = list(_risks(evidence.anatomy, evidence.recipe))
     if grown is not None:
         return "info", f"no head's max_attn_logit grew past {LOGIT_WATCHED:.0f} in this run", 0.8
     if risks:
-        return "warning", f"{risks} makes that risky", 0.6
+        return "warning", f"{' and '.join(risks)} make{'s' if len(risks) == 1 else ''} that risky", 0.6
     return "info", "nothing in its size or recipe makes that risky", 0.5
 
 

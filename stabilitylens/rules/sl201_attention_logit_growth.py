@@ -63,11 +63,10 @@ def _severity(growth: Growth) -> Severity:
 def _fired(growth: Growth) -> Fired:
     head = growth.track
     passed = next(limit for limit in (LOGIT_EXTREME, LOGIT_HIGH, LOGIT_WATCHED) if growth.level > limit)
-    where = head.since(LOGIT_WATCHED)
-    assert where.steps is not None
     return Fired(
         _severity(growth),
-        f"max_attn_logit of {at(where)} grew from {number(head.early)} to {number(head.level)}"
-        f"{' and is still rising' if growth.rising else ''}; it passed 100 at step {where.steps[0]}",
-        observed=head.level, threshold=passed, where=where, confidence=0.9 if growth.rising else 0.7,
+        f"max_attn_logit of {at(head.where)} grew from {number(head.early)} to {number(head.level)}"
+        f"{' and is still rising' if growth.rising else ''}; it passed 100 at step {head.first(LOGIT_WATCHED)}",
+        observed=head.level, threshold=passed, where=head.since(LOGIT_WATCHED),
+        confidence=0.9 if growth.rising else 0.7,
     )

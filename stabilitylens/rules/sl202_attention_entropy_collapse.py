@@ -91,14 +91,12 @@ def _severity(layer: Float[ndarray, " head"], large: ndarray, fell: bool) -> Sev
 def _fired(head: Track, layer: Float[ndarray, " head"], large: ndarray) -> Fired:
     fell = bool(head.early >= GREW * head.level)
     severity = _severity(layer, large, fell)
-    where = head.since(RATIO_LOW, above=False)
-    assert where.steps is not None
     low, seen = int(np.sum(layer < RATIO_LOW)), int(np.sum(~np.isnan(layer)))
-    moved = f"fell from {number(head.early)} to" if fell else "is, as it was at the start,"
+    moved = f"fell from {number(head.early)} to" if fell else f"began at {number(head.early)} and is"
     return Fired(
         severity,
-        f"attn_entropy_ratio of {at(where)} {moved} {number(head.level)}; it passed below 0.1 at step "
-        f"{where.steps[0]}; heads of that layer under 0.1: {low} of {seen}",
+        f"attn_entropy_ratio of {at(head.where)} {moved} {number(head.level)}; it passed below 0.1 at step "
+        f"{head.first(RATIO_LOW, above=False)}; heads of that layer under 0.1: {low} of {seen}",
         observed=head.level, threshold=RATIO_COLLAPSED if head.level < RATIO_COLLAPSED else RATIO_LOW,
-        where=where, confidence={"info": 0.3, "warning": 0.7, "error": 0.9}[severity],
+        where=head.since(RATIO_LOW, above=False), confidence={"info": 0.3, "warning": 0.7, "error": 0.9}[severity],
     )

@@ -53,16 +53,14 @@ def gradient_vanishing(evidence: Evidence) -> list[Fired]:
     if not np.any(level < RATIO_LOW):
         return []
     layer = track(run, ratios, (int(np.nanargmin(level)),))
-    where = layer.since(RATIO_LOW, above=False)
-    assert where.steps is not None
     last = int(np.flatnonzero(~np.isnan(level))[-1])
     return [
         Fired(
             "error" if layer.level < RATIO_VANISHED else "warning",
-            f"resid_grad_norm of {at(where)} is {number(layer.level)} of that of the last block, layer {last}; "
-            f"it passed below {RATIO_LOW} at step {where.steps[0]}",
+            f"resid_grad_norm of {at(layer.where)} is {number(layer.level)} of that of the last block, layer {last}; "
+            f"it passed below {RATIO_LOW} at step {layer.first(RATIO_LOW, above=False)}",
             observed=layer.level, threshold=RATIO_VANISHED if layer.level < RATIO_VANISHED else RATIO_LOW,
-            where=where, confidence=0.8,
+            where=layer.since(RATIO_LOW, above=False), confidence=0.8,
         )
     ]
 
