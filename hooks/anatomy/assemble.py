@@ -9,15 +9,15 @@ from typing import TypeVar
 
 from torch import nn
 
-from stabilitylens.anatomy import Anatomy, AttentionCall, SubLayer
+from stabilitylens.anatomy import Anatomy, AttentionCall, Placement, SubLayer
 from stabilitylens.hooks.anatomy import qk
 from stabilitylens.hooks.anatomy.attention import Call, find_calls
 from stabilitylens.hooks.anatomy.blocks import find_blocks
 from stabilitylens.hooks.anatomy.branches import read_branch
-from stabilitylens.hooks.anatomy.flow import Flow
+from stabilitylens.hooks.anatomy.flow import Flow, Part
 from stabilitylens.hooks.anatomy.graph import Graph
 from stabilitylens.hooks.anatomy.origins import is_cross, passes_latent_norm
-from stabilitylens.hooks.anatomy.placement import Placed, has_final_norm, overall, place_trunk
+from stabilitylens.hooks.anatomy.placement import Placed, has_final_norm, norms_below, overall, place_trunk
 from stabilitylens.hooks.anatomy.residual import find_residuals, find_trunks
 
 T = TypeVar("T", bound=Hashable)
@@ -32,8 +32,11 @@ class Reading:
         flow: the forward.
         blocks: canonical names of the blocks found by structure, in order.
         trunks: chains of residual adds.
+        layers: those of the blocks that hold a residual branch.
         placed: the branches with their placement, in order of execution.
         calls: the attention calls, in order of execution.
+        hidden: modules whose work leaves no trace (custom kernels), other than linear maps.
+        latent: for each call, whether it projects from a normalised latent.
     """
 
     def __init__(self, graph: Graph, blocks: Sequence[str]) -> None:
@@ -50,7 +53,9 @@ class Reading:
         used = {self.block_of(p.branch.residual.add) for p in self.placed}
         self.layers = [name for name in self.blocks if name in used]
         self.calls = [self._attention_call(call) for call in self._calls]
-        self.latent = [passes_latent_norm(self.flow, call, adds) for call in self._calls]
+        opaque = (n for n in graph.nodes if n.op == "opaque" and self.flow.parts[n.index] is not Part.LINEAR)
+        self.hidden = list(dict.fromkeys(node.module for node in opaque))
+        self.latent = [passes_latent_norm(self.flow, call, adds, self._same_block) for call in self._calls]
 
     def block_of(self, node: int) -> str | None:
         """Canonical name of the block a node ran in."""
@@ -60,20 +65,20 @@ class Reading:
 
     def _same_block(self, one: int, other: int) -> bool:
         block = self.block_of(one)
-        return block is not None and block == self.block_of(other)
+        return bool(block) and block == self.block_of(other)
 
     def _layer(self, node: int) -> int | None:
         block = self.block_of(node)
         return self.layers.index(block) if block in self.layers else None
 
-    def sub_layer(self, placed: Placed) -> SubLayer:
-        """Plain data of one branch."""
+    def sub_layer(self, placed: Placed, overall: Placement) -> SubLayer:
+        """Plain data of one branch; the last of a trunk may be Post-LN only if the others are."""
+        otherwise: Placement = "post" if overall == "post" and norms_below(self.flow, placed.branch) else "none"
         branch = placed.branch
         module = commonprefix([self.flow.nodes[i].module.split(".") for i in branch.transforms])
         kind = placed.norms[0].kind if placed.norms else None
-        placement = placed.placement or "none"
-        layer = self._layer(branch.residual.add)
-        return SubLayer(layer, branch.kind, ".".join(module), placement, kind, uncertain=placed.placement is None)
+        layer, open_ = self._layer(branch.residual.add), placed.placement is None
+        return SubLayer(layer, branch.kind, ".".join(module), placed.placement or otherwise, kind, uncertain=open_)
 
     def _attention_call(self, call: Call) -> AttentionCall:
         query, key = qk.path_of(self.flow, call.query), qk.path_of(self.flow, call.key)
@@ -126,7 +131,7 @@ def assemble(model: nn.Module, graph: Graph) -> Anatomy:
         attention_scale=majority(call.scale for call in calls),
         latent_norm=majority(reading.latent),
         layers=tuple(reading.layers),
-        sub_layers=tuple(map(reading.sub_layer, placed)),
+        sub_layers=tuple(reading.sub_layer(p, placement) for p in placed),
         attention_calls=tuple(calls),
         uncertain=_uncertain(reading, share),
         notes=_notes(reading),
@@ -153,8 +158,8 @@ def _is_parallel(placed: Sequence[Placed]) -> bool:
 def _uncertain(reading: Reading, share: float) -> tuple[str, ...]:
     calls = reading.calls
     open_ = {
-        "norm_placement": share < _SURE or any(not reading.placed for _ in reading.blocks),
-        "qk_norm": _disagree([call.qk_norm for call in calls]) or any(call.uncertain for call in calls),
+        "norm_placement": share < _SURE or not reading.placed or bool(reading.hidden),
+        "qk_norm": _disagree([c.qk_norm for c in calls]) or any(c.uncertain for c in calls) or bool(reading.hidden),
         "soft_cap": _disagree([call.soft_cap for call in calls]),
     }
     return tuple(name for name, doubtful in open_.items() if doubtful)
@@ -172,4 +177,8 @@ def _notes(reading: Reading) -> tuple[str, ...]:
         notes.append("no residual branch was found in the forward")
     elif not reading.layers:
         notes.append("no module holds a whole block; n_layers counts attention branches")
+    elif len(reading.layers) < len(reading.blocks):
+        notes.append(f"no residual branch was found in {len(reading.blocks) - len(reading.layers)} of the blocks")
+    if reading.hidden:
+        notes.append(f"what these modules compute cannot be seen: {', '.join(reading.hidden[:3])}")
     return tuple(notes)

@@ -119,7 +119,8 @@ def _is_parallel(flow: Flow, residual: Residual, attention: set[int], adds: set[
 def _kind(flow: Flow, transforms: list[int], attention: set[int]) -> Kind:
     if attention:
         return "attention"
-    mixes = any(flow.parts[i] is not Part.LINEAR or _is_wide_convolution(flow, i) for i in transforms)
+    computing = [i for i in transforms if flow.nodes[i].op not in ops.COUNTING]
+    mixes = any(flow.parts[i] is not Part.LINEAR or _is_wide_convolution(flow, i) for i in computing)
     return "other" if mixes else "feed_forward"
 
 

@@ -29,6 +29,7 @@ class Part(Enum):
     REDUCE = auto()
     ACTIVATION = auto()
     UNARY = auto()
+    LOOKUP = auto()  # a table read by index: where an activation begins
     OTHER = auto()
 
 
@@ -120,7 +121,9 @@ class Flow:
         operands = self.graph.data_inputs(node.index)
         several, distinct = len(operands) > 1, len(set(operands)) > 1
         if node.op in ops.MATMUL:
-            return Part.PRODUCT if several else Part.LINEAR
+            return Part.PRODUCT if self._multiplies_data(node) else Part.LINEAR
+        if node.op in ops.EMBEDDING:
+            return Part.LOOKUP
         if node.op in ops.MIXING:
             return Part.MIXING
         if node.op not in ops.KNOWN and any(self._is_matrix(i) for i in node.inputs):
@@ -139,9 +142,14 @@ class Flow:
             return Part.REDUCE
         return Part.OTHER if distinct else Part.UNARY
 
+    def _multiplies_data(self, node: Node) -> bool:
+        """Whether both factors are activations; weights looked up by data, as experts' are, remain weights."""
+        factors = node.inputs[1:3] if node.op in ops.BIASED else node.inputs[:2]
+        return len(factors) > 1 and all(self.nodes[i].data and not self._is_matrix(i) for i in factors)
+
     def _is_matrix(self, index: int) -> bool:
-        """Whether it is a parameter of two or more dimensions, perhaps transposed or cast."""
+        """Whether it is a parameter of two or more dimensions, perhaps transposed or cast, or a part of one."""
         node = self.nodes[index]
-        while node.op in ops.PASS and len(node.inputs) == 1:
+        while node.op in ops.LOOKUP or (node.op in ops.PASS and len(node.inputs) == 1):
             node = self.nodes[node.inputs[0]]
         return node.op == "param" and len(node.shape) > 1

@@ -65,27 +65,28 @@ def _from_config(model: nn.Module) -> Iterator[Call]:
     quiet = {"use_cache": False} if "use_cache" in accepted else {}
     for length in _LENGTHS:
         known = _known_inputs(config, length)
-        wanted = [name for name in known if name == main]
-        if "decoder_input_ids" in accepted and getattr(config, "is_encoder_decoder", False):
-            wanted.append("decoder_input_ids")
+        tokens, images = known["input_ids"][0], known["pixel_values"][0]
+        seq2seq = "decoder_input_ids" in accepted and getattr(config, "is_encoder_decoder", False)
+        beside = {"decoder_input_ids": tokens()} if seq2seq else {}
         if {"input_ids", "pixel_values"} <= accepted.keys() and _find(config, "vision_config") is not None:
-            yield (), {"input_ids": known["input_ids"](), "pixel_values": known["pixel_values"](), **quiet}
-        if wanted:
-            yield (), {name: _as_model(model, known[name]()) for name in wanted} | quiet
+            yield (), {"input_ids": tokens(), "pixel_values": _as_model(model, images()), **quiet}
+        for make in known.get(main, ()):
+            yield (), {main: _as_model(model, make()), **beside, **quiet}
 
 
-def _known_inputs(config: Any, length: int) -> dict[str, Callable[[], Tensor]]:
+def _known_inputs(config: Any, length: int) -> dict[str, list[Callable[[], Tensor]]]:
+    """What goes by the usual names, in the layouts that are usual for it."""
     vocabulary = _find(config, "vocab_size") or 32
     side = _find(config, "image_size") or _SIZES[0]
     size = tuple(side) if isinstance(side, tuple | list) else (side, side)
-    bins = _find(config, "num_mel_bins") or _find(config, "input_feat_per_channel") or 80
+    bins = _find(config, "input_feat_per_channel") or _find(config, "num_mel_bins") or 80
     frames = 2 * (_find(config, "max_source_positions") or 4 * length)
+    spectrogram = (_find(config, "max_length") or frames, bins)
     return {
-        "input_ids": lambda: _tokens(vocabulary, length),
-        "decoder_input_ids": lambda: _tokens(vocabulary, length),
-        "pixel_values": lambda: _floats(_find(config, "num_channels") or 3, *size),
-        "input_values": lambda: _floats(_SAMPLES),
-        "input_features": lambda: _floats(bins, frames),
+        "input_ids": [partial(_tokens, vocabulary, length)],
+        "pixel_values": [partial(_floats, _find(config, "num_channels") or 3, *size)],
+        "input_values": [partial(_floats, _SAMPLES), partial(_floats, *spectrogram)],
+        "input_features": [partial(_floats, bins, frames), partial(_floats, frames, bins)],
     }
 
 

@@ -23,12 +23,15 @@ MATMUL = CONVOLUTION | _names(
     """mm addmm linear bmm baddbmm matmul einsum addbmm mkldnn_linear addmv mv dot _grouped_mm grouped_mm bilinear
     _trilinear tensordot scaled_mm _scaled_mm lstm mkldnn_rnn_layer"""
 )
+BIASED = _names("addmm baddbmm addbmm")
 PLAIN_PRODUCT = _names("mm addmm linear bmm")
+LOOKUP = _names("index index_select gather select slice embedding")
 MIXING = _names(
     """_fft_c2c _fft_r2c _fft_c2r avg_pool1d avg_pool2d adaptive_avg_pool2d _adaptive_avg_pool2d max_pool2d
     max_pool2d_with_indices cumsum cumprod associative_scan scan while_loop upsample_bilinear2d upsample_nearest2d
     upsample_bicubic2d"""
 )
+COUNTING = _names("cumsum")  # how routers number the tokens of an expert
 FUSED_NORM = _names(
     """native_layer_norm layer_norm rms_norm _fused_rms_norm fused_rms_norm native_group_norm group_norm instance_norm
     native_batch_norm batch_norm _native_batch_norm_legit cudnn_batch_norm _batch_norm_impl_index mkldnn_batch_norm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.attention import Call
@@ -37,14 +37,16 @@ def _origins(flow: Flow, operand: int, adds: set[int]) -> set[int]:
     return found
 
 
-def passes_latent_norm(flow: Flow, call: Call, adds: set[int]) -> bool:
+def passes_latent_norm(flow: Flow, call: Call, adds: set[int], same_block: Callable[[int, int], bool]) -> bool:
     """Whether queries or keys are projected from a normalised latent that is itself a projection of the stream."""
     roots = {i for operand in (call.query, call.key) for i in path_of(flow, operand).roots}
-    return any(_is_latent(flow, i, adds) for i in roots if flow.parts[i] is Part.LINEAR)
+    return any(_is_latent(flow, i, adds, same_block) for i in roots if flow.parts[i] is Part.LINEAR)
 
 
-def _is_latent(flow: Flow, projection: int, adds: set[int]) -> bool:
+def _is_latent(flow: Flow, projection: int, adds: set[int], same_block: Callable[[int, int], bool]) -> bool:
     above = flow.inputs(projection)
     spine = flow.spine(above[0]) if above else [projection]
-    normed = any(i in flow.norms for i in spine)
-    return normed and flow.parts[spine[-1]] is Part.LINEAR and not adds.intersection(spine)
+    down = spine[-1]
+    normed = any(i in flow.norms for i in spine) and not adds.intersection(spine)
+    plain = flow.parts[down] is Part.LINEAR and flow.nodes[down].op not in ops.CONVOLUTION
+    return normed and plain and same_block(down, projection)

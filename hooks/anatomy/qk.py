@@ -71,14 +71,18 @@ def soft_cap(flow: Flow, call: Call) -> float | None:
 
 
 def scale(flow: Flow, call: Call, query: Path, key: Path) -> float | None:
-    """All constant factors from the projections (or their norms) to the softmax; None where one is not a number."""
+    """All constant factors from the projections (or their norms) to the softmax; None where one of them is learned.
+
+    Rotations, masks and the gains of norms multiply element by element and are no part of it.
+    """
     node = flow.nodes[call.scores]
     factors = [_inner_factor(flow, node)]
     for operand, path in ((call.query, query), (call.key, key)):
         stop = {norm.node for norm in path.norms} | set(path.roots)
-        factors += [_factor(flow, flow.nodes[i]) for i in _scalings(flow, operand, stop)]
+        factors += [_factor(flow, flow.nodes[i]) or 1.0 for i in _scalings(flow, operand, stop)]
     if call.scores != call.node:
-        factors += [_factor(flow, flow.nodes[i]) for i in _scalings(flow, flow.inputs(call.node)[0], {call.scores})]
+        below = [flow.nodes[i] for i in _scalings(flow, flow.inputs(call.node)[0], {call.scores})]
+        factors += [None if _is_learned(flow, node) else _factor(flow, node) or 1.0 for node in below]
     known = [f for f in factors if f is not None]
     return math.prod(known) if len(known) == len(factors) else None
 
@@ -121,9 +125,20 @@ def _scalings(flow: Flow, start: int, stop: set[int]) -> list[int]:
 def _factor(flow: Flow, node: Node) -> float | None:
     numbers = [float(s) for s in node.scalars if isinstance(s, int | float) and not isinstance(s, bool)]
     numbers += [v for i in node.inputs if not flow.nodes[i].data and (v := _value(flow, i)) is not None]
-    if len(numbers) != 1 or any(flow.nodes[i].op == "param" for i in node.inputs):
+    if len(numbers) != 1 or _is_learned(flow, node):
         return None
     return 1 / numbers[0] if node.op == "div" and numbers[0] else numbers[0]
+
+
+def _is_learned(flow: Flow, node: Node) -> bool:
+    """Whether a constant factor is made of parameters."""
+    open_ = [i for i in node.inputs if not flow.nodes[i].data]
+    while open_:
+        constant = flow.nodes[open_.pop()]
+        if constant.op == "param":
+            return True
+        open_ += constant.inputs
+    return False
 
 
 def _value(flow: Flow, index: int) -> float | None:

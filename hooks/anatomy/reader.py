@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ def read_anatomy(model: nn.Module, example_inputs: Any = None) -> Anatomy:
         raise BadInput(f"read_anatomy needs a torch.nn.Module and was given {type(model).__name__}; pass the model")
     while isinstance(model, DataParallel | DistributedDataParallel):
         model = model.module
-    with unchanged(model), torch.compiler.set_stance("force_eager"):
+    with unchanged(model), torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         graph, problem = _first_trace(model, example_inputs)
     if graph is None:
         return _untraced(model, problem)
