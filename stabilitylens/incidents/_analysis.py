@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stabilitylens.incidents._curve import Curve, curve
-from stabilitylens.incidents._excursions import Excursion, excursions
+from stabilitylens.incidents._curve import Curve, Points, curve
+from stabilitylens.incidents._excursions import Excursion, excursions, without
 from stabilitylens.incidents._incident import Kind
-from stabilitylens.incidents._rises import Rise, rise
-from stabilitylens.incidents._scores import readings
+from stabilitylens.incidents._rises import FEW, Rise, rise
+from stabilitylens.incidents._scores import Readings, readings
 from stabilitylens.incidents._trend import descent
 from stabilitylens.run import Run, Series
 
@@ -24,6 +24,11 @@ LEAST = 0.02
 GLARING = float(np.log(1.5))
 #: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
 OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
+#: two neighbouring points are two bad batches where this many single points reach this share of their height:
+#: in skewed noise two such points meet now and then. *Heuristic*.
+COMMON_COUNT, COMMON_HEIGHT = 3, 0.75
+#: excursions that cover more than this share of a curve are no exceptions, and are not left out. *Heuristic*.
+MOST = 0.5
 #: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
 UNDECIDED = 3
 #: a rise of this much a point is a slow divergence (10 % in 200), a slower one is a drift. *Heuristic*:
@@ -58,22 +63,31 @@ def _is_bump(found: Curve, x: Excursion) -> bool:
     """Whether an excursion is the bump of warm-up: before anything was learnt, and no glaring single log."""
     if x.start >= OLD or (x.start == x.end and x.height > GLARING):
         return False
-    learnt = x.start > 0 and found.z[: x.start].min() < found.z[0] - max(LEARNT, 2 * x.noise)
-    return x.back and not learnt
+    first, latest = np.median(found.z[: min(3, x.start)]), np.median(found.z[max(0, x.start - 5) : x.start])
+    return x.back and not latest < first - max(LEARNT, 1.5 * x.noise)
 
 
 def _rose(found: Curve, x: Excursion) -> bool:
     """Whether the values themselves went up, and by enough: a drop that comes later than expected is no event."""
     if x.height < LEAST:
         return False
-    before = found.z[max(0, x.start - OUTLIER_DECAY) : x.start]
-    return len(before) > 0 and float(found.z[x.peak] - np.median(before)) >= x.height / 2
+    climb = found.z[max(0, x.start - OUTLIER_DECAY) : x.peak + 1]
+    return x.start > 0 and float(np.max(climb - np.minimum.accumulate(climb))) >= x.height / 2
 
 
-def _of_excursion(found: Curve, x: Excursion) -> Event:
+def _is_outlier(x: Excursion, alone: Points) -> bool:
+    """Whether an excursion is a bad batch: one point, or two in a run where such points are common."""
+    if not x.back:
+        return False
+    if x.read_by == 2 and x.width <= 2:
+        return int(np.sum(alone >= COMMON_HEIGHT * x.sigma)) >= COMMON_COUNT
     narrow = x.width <= OUTLIER_WIDTH and x.start == x.peak and x.end - x.peak <= OUTLIER_DECAY
+    return narrow or x.read_by == 1
+
+
+def _of_excursion(found: Curve, x: Excursion, alone: Points) -> Event:
     lasts = not x.back and len(found) - x.start > UNDECIDED
-    kind: Kind = "level_shift" if lasts else "outlier" if (narrow or x.alone) and x.back else "spike"
+    kind: Kind = "level_shift" if lasts else "outlier" if _is_outlier(x, alone) else "spike"
     return Event(kind, x.start, x.peak, x.end, x.base, x.sigma, x.width, x.back, x.clarity)
 
 
@@ -89,18 +103,25 @@ def _part_of(x: Excursion, up: Rise) -> bool:
     return x.end >= up.start and (not x.back or x.start <= up.reached)
 
 
+def _second_look(flat: Points, read: Readings) -> Readings:
+    """The readings once more with what is already found left out of the expectation and the noise."""
+    known = [x for x in excursions(flat, read) if x.back]
+    covered = sum(x.end - x.start + 1 for x in known)
+    return readings(flat, without(flat, known)) if 0 < covered < MOST * len(flat) else read
+
+
 def analyse(series: Series) -> Analysis:
     """Everything that happened to a scalar series, whatever its name."""
     found = curve(series)
-    if len(found) < 2:
-        return Analysis(found, ())
+    if len(found) < 2 or (len(found) < FEW and found.size is not None):
+        return Analysis(found, ())  # a loss around zero has no level to rise from, and few points show no spread
     trend = descent(found.z)
     flat = found.z - trend
-    read = readings(flat)
+    read = _second_look(flat, readings(flat))
     up = rise(found.z, flat, read)
-    alone = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
-    alone = [replace(x, base=x.base + float(trend[x.peak])) for x in alone]
-    events = [_of_excursion(found, x) for x in alone if _rose(found, x) and not _is_bump(found, x)]
+    apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
+    apart = [replace(x, base=x.base + float(trend[x.peak])) for x in apart]
+    events = [_of_excursion(found, x, read.alone) for x in apart if _rose(found, x) and not _is_bump(found, x)]
     events += [_of_rise(found, up)] if up else []
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
 

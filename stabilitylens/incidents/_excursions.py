@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.ndimage import find_objects, label
+from scipy.special import ndtri
 
 from stabilitylens.incidents._curve import Points
 from stabilitylens.incidents._scores import Readings, Score
@@ -19,6 +20,10 @@ from stabilitylens.incidents._scores import Readings, Score
 FOOT, FOOT_SIGMA = 0.1, 1.5
 #: flagged stretches with at most this many quiet points between them are one event. *Heuristic*.
 JOIN = 3
+#: what is left of a flagged stretch is an excursion of its own if it is this high, as a share. *Heuristic*.
+TWIN = 0.5
+#: multiples of it, modulo 1, fill the unit interval evenly
+GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Excursion:
         width: points at or above half height.
         back: whether the curve came back within the record.
         clarity: its best score over the threshold of that score, above 1.
-        alone: whether a single point is all that stands out; it then starts and ends with that point.
+        read_by: the widest reading that flagged it: 1 where only single points stand out, 2 for a pair.
     """
 
     start: int
@@ -45,7 +50,7 @@ class Excursion:
     width: int
     back: bool
     clarity: float
-    alone: bool
+    read_by: int
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,13 @@ class _Stretch:
     top: int
     base: float
     clarity: float
-    alone: bool
+    read_by: int
 
 
 def _stretches(found: list[Score]) -> list[_Stretch]:
     """What any of the readings flagged."""
     n = len(found[0].sigma)
-    flagged, together = np.zeros(n, bool), np.zeros(n, bool)
+    read_by = np.zeros(n, int)
     best, base = np.full(n, -np.inf), np.full(n, np.nan)
     for reading in found:
         ratio = np.nan_to_num(reading.sigma / reading.threshold, nan=-np.inf)
@@ -71,13 +76,12 @@ def _stretches(found: list[Score]) -> list[_Stretch]:
         best[better], base[better] = ratio[better], reading.base[better]
         for t in np.flatnonzero(ratio > 1):
             first = t if reading.width == 2 else t - reading.width // 2
-            flagged[max(0, first) : first + reading.width] = True
-            together[max(0, first) : first + reading.width] |= reading.width > 1
+            read_by[max(0, first) : first + reading.width] = reading.width
     out = []
-    for (where,) in find_objects(label(flagged)[0]):
+    for (where,) in find_objects(label(read_by)[0]):
         top = where.start + int(np.argmax(best[where]))
-        single = not together[where].any()
-        out.append(_Stretch(where.start, where.stop - 1, top, float(base[top]), float(best[top]), single))
+        widest = int(read_by[where].max())
+        out.append(_Stretch(where.start, where.stop - 1, top, float(base[top]), float(best[top]), widest))
     return out
 
 
@@ -94,9 +98,10 @@ def _walk(z: Points, at: int, step: int, foot: float, patience: int) -> int:
 def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
     """Peak, ends, width and recovery of the excursion that a flagged stretch is part of."""
     start, end, base = flagged.first, flagged.last, flagged.base
-    if flagged.alone and start == end:
-        height, back = float(z[start] - base), start < len(z) - 1
-        return Excursion(start, start, start, base, height, height / noise, noise, 1, back, flagged.clarity, True)
+    if flagged.read_by == 1:
+        peak, back = start + int(np.argmax(z[start : end + 1])), end < len(z) - 1
+        height = float(z[peak] - base)
+        return Excursion(start, peak, end, base, height, height / noise, noise, 1, back, flagged.clarity, 1)
     patience = 1 if end - start < 4 else 2
     peak = start + int(np.argmax(z[start : end + 1]))
     for _ in range(3):
@@ -108,18 +113,41 @@ def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
         peak = top
     height = float(z[peak] - base)
     width = int(np.sum(z[start : end + 1] >= base + height / 2))
-    return Excursion(start, peak, end, base, height, height / noise, noise, width, end < len(z) - 1, flagged.clarity, False)
+    return Excursion(start, peak, end, base, height, height / noise, noise, width, end < len(z) - 1, flagged.clarity, flagged.read_by)
+
+
+def _pieces(z: Points, flagged: _Stretch, noise: float) -> list[Excursion]:
+    """The excursions within one flagged stretch: a wide mean may flag two at once, and the gap between them."""
+    top = _measure(z, flagged, noise)
+    pieces, least = [top], top.base + TWIN * top.height
+    before = replace(flagged, last=top.start - 1 - JOIN)
+    after = replace(flagged, first=top.end + 1 + JOIN)
+    for rest in (before, after):
+        if rest.last > rest.first and float(np.max(z[rest.first : rest.last + 1])) >= least:
+            pieces += _pieces(z, rest, noise)
+    return sorted(pieces, key=lambda x: x.start)
 
 
 def excursions(z: Points, read: Readings) -> list[Excursion]:
     """All excursions of a curve, in order of start."""
     found: list[Excursion] = []
-    for flagged in _stretches(read.scores):
-        new = _measure(z, flagged, float(read.noise[flagged.top]))
+    for new in (x for flagged in _stretches(read.scores) for x in _pieces(z, flagged, float(read.noise[flagged.top]))):
         if found and new.start <= found[-1].end + JOIN and not _elsewhere(found[-1], new.base):
             new = _joined(found.pop(), new)
         found.append(new)
     return found
+
+
+def without(z: Points, found: list[Excursion]) -> Points:
+    """The curve with its excursions taken out, and ordinary noise in their place.
+
+    The noise is a fixed sequence with a Gaussian's quantiles: nothing at all there would look like too little.
+    """
+    quiet = z.copy()
+    for x in found:
+        spread = ndtri((np.arange(1, x.end - x.start + 2) * GOLDEN) % 1.0)
+        quiet[x.start : x.end + 1] = x.base + x.noise * spread
+    return quiet
 
 
 def _elsewhere(last: Excursion, base: float) -> bool:
@@ -131,5 +159,5 @@ def _joined(a: Excursion, b: Excursion) -> Excursion:
     """Two measured stretches as one event; one that lies within the other adds nothing."""
     high = a if a.height >= b.height else b
     if b.end <= a.end:
-        return replace(high, start=a.start, end=a.end, width=max(a.width, b.width), back=a.back)
-    return replace(high, start=min(a.start, b.start), end=b.end, width=a.width + b.width, back=b.back, alone=False)
+        return replace(high, start=a.start, end=a.end, width=max(a.width, b.width), back=a.back, read_by=max(a.read_by, b.read_by))
+    return replace(high, start=min(a.start, b.start), end=b.end, width=a.width + b.width, back=b.back, read_by=max(a.read_by, b.read_by))

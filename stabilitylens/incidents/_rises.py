@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.ndimage import uniform_filter1d
 
-from stabilitylens.incidents._baseline import UPPER_QUARTILE, scale
+from stabilitylens.incidents._baseline import scale
 from stabilitylens.incidents._curve import SCALE_FLOOR, Points
 from stabilitylens.incidents._scores import Readings
 from stabilitylens.incidents._trend import split
@@ -22,6 +22,8 @@ LEAST = 0.05
 SIGMA = 5.0
 #: running means tried, and how many times as long the curve must be. *Heuristic*.
 MEANS, LENGTHS = (5, 17, 65), 6
+#: three in four values of a Gaussian are smaller, in standard deviations
+THREE_IN_FOUR = 1.1503
 #: with fewer points there are no means: the points themselves must rise by half and 3 sigma. *Heuristic*.
 FEW, FEW_LEAST, FEW_SIGMA = 50, float(np.log(1.5)), 3.0
 #: a level that was reached and left this often before is no news. *Heuristic*.
@@ -89,7 +91,7 @@ def _fit(x: Points, y: Points, change: Points, knot: int, least: float = 0.0) ->
     """Sum of squares that a line with one upward change in it leaves; infinite where the change is too small."""
     lines = np.column_stack([np.ones(len(x)), x - knot, change])
     solution = np.linalg.lstsq(lines, y, rcond=None)[0]
-    return float(np.sum((y - lines @ solution) ** 2)) if solution[2] >= least else np.inf
+    return float(np.sum((y - lines @ solution) ** 2)) if solution[2] >= least else float("inf")
 
 
 def _read(
@@ -121,15 +123,15 @@ def _by_mean(z: Points, flat: Points, read: Readings, width: int) -> Rise | None
     """The lasting rise that a running mean of this width shows."""
     half = width // 2
     inner = slice(half, len(z) - half)
-    mean = uniform_filter1d(read.tame + (z - flat), width, mode="nearest")[inner]
+    mean = uniform_filter1d(read.tame + (z - flat), width)[inner]
     spread = max(float(np.median(read.noise)) / np.sqrt(width), _wander(mean, width))
     found = _read(z[inner], read.tame[inner], mean, spread, width, LEAST, SIGMA)
     return found and replace(found, **{name: getattr(found, name) + half for name in ("start", "peak", "reached")})
 
 
 def _jitter(z: Points) -> float:
-    """Noise of a few points, from what neighbours differ by: one jump among them hardly matters."""
-    return max(SCALE_FLOOR, float(np.median(np.abs(np.diff(z)))) / (UPPER_QUARTILE * np.sqrt(2)))
+    """Noise of a few points, from what three in four neighbours differ by: one jump among them hardly matters."""
+    return max(SCALE_FLOOR, float(np.quantile(np.abs(np.diff(z)), 0.75)) / (THREE_IN_FOUR * np.sqrt(2)))
 
 
 def _wander(mean: Points, width: int) -> float:

@@ -24,7 +24,7 @@ LENGTHS = 5
 SINGLE = 5.6
 #: two neighbours, and means. *Heuristic*: twice the worst of 30 healthy public logs is 10, none is above 5.5.
 PAIR = 3.0
-MEAN = 5.5
+MEAN = 5.2
 #: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
 #: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
 COMMON_SINGLE, COMMON_PAIR = 0.02, 0.007
@@ -54,11 +54,12 @@ class Score:
 
 @dataclass(frozen=True)
 class Readings:
-    """All readings of a curve, the noise of its single points, and the curve with them clipped."""
+    """All readings of a curve, the noise of its points, the curve with them clipped, and what single ones reach."""
 
     scores: list[Score]
     noise: Points
     tame: Points
+    alone: Points
 
 
 def clipped(z: Points) -> Points:
@@ -88,22 +89,29 @@ def _common(alone: Points, share: float) -> float:
     return float(np.quantile(alone, 1 - share)) if len(alone) * share >= 1 else 0.0
 
 
-def readings(z: Points) -> Readings:
-    """The readings of a curve, from single points to the widest mean that it is long enough for."""
-    base = expected(z, 1)
-    noise = scale(z - base)
+def readings(z: Points, quiet: Points | None = None) -> Readings:
+    """The readings of a curve, from single points to the widest mean that it is long enough for.
+
+    Args:
+        z: the curve without its descent.
+        quiet: the same with known excursions taken out; what is expected, and how far the curve usually
+            strays, is learnt from it.
+    """
+    quiet = z if quiet is None else quiet
+    base = expected(quiet, 1)
+    noise = scale(quiet - base)
     sigma = (z - base) / noise
     alone = _alone(sigma)
     found = [Score(1, sigma, base, max(SINGLE, ABOVE_COMMON * _common(alone, COMMON_SINGLE)))]
     if len(z) > 2:
-        wide = expected(z, 2)
+        wide = expected(quiet, 2)
         lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
-        two = PAIR + (SINGLE - PAIR) * np.clip((_dependence(sigma) - INDEPENDENT) * 3, 0.0, 1.0)
-        found.append(Score(2, lower, wide, max(two, ABOVE_PAIR * _common(alone, COMMON_PAIR))))
-    tame = clipped(z)
+        two = PAIR + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
+        found.append(Score(2, lower, wide, max(float(two), ABOVE_PAIR * _common(alone, COMMON_PAIR))))
+    tame, calm = clipped(z), clipped(quiet)
     for width in (w for w in MEANS if w * LENGTHS <= len(z)):
-        wide = expected(z, width)
-        excess = uniform_filter1d(tame, width, mode="nearest") - wide
-        spread = np.maximum(scale(excess, max(SCALE_WINDOW, 8 * width)), noise / np.sqrt(width))
-        found.append(Score(width, excess / spread, wide, MEAN))
-    return Readings(found, noise, tame)
+        wide = expected(quiet, width)
+        spread = scale(uniform_filter1d(calm, width) - wide, max(SCALE_WINDOW, 8 * width))
+        excess = uniform_filter1d(tame, width) - wide
+        found.append(Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, MEAN))
+    return Readings(found, noise, tame, alone)

@@ -40,6 +40,18 @@ def split(z: Points, before: float, after: float) -> int:
     return int(np.argmin(np.insert(np.cumsum(costs), 0, 0.0)))
 
 
+def _straightened(levels: Points, at: Points, steps: list[int]) -> Points:
+    """Levels that stand above the line between their neighbours put down on it: an excursion fills that bin."""
+    if len(levels) < 3:
+        return levels
+    share = (at[1:-1] - at[:-2]) / (at[2:] - at[:-2])
+    chord = levels[:-2] + share * (levels[2:] - levels[:-2])
+    bent = [i for i in range(1, len(levels) - 1) if not {i - 1, i} & set(steps)]
+    lowered = levels.copy()
+    lowered[bent] = np.minimum(levels, np.concatenate([levels[:1], chord, levels[-1:]]))[bent]
+    return np.asarray(np.minimum.accumulate(lowered))
+
+
 def descent(z: Points) -> Points:
     """The trend of a curve at each point; it never rises."""
     if len(z) < 2 * BIN:
@@ -47,9 +59,11 @@ def descent(z: Points) -> Points:
     spans = _spans(len(z))
     levels = np.minimum.accumulate([float(np.quantile(z[first:last], QUANTILE)) for first, last in spans])
     centres = [(first + last) // 2 for first, last in spans]
-    trend = np.interp(np.log(np.arange(1.0, len(z) + 1)), np.log(np.add(centres, 1.0)), levels)
-    for i in _steps(-np.diff(levels)):
+    steps, at = _steps(-np.diff(levels)), np.log(np.add(centres, 1.0))
+    levels = _straightened(levels, at, steps)
+    trend = np.interp(np.log(np.arange(1.0, len(z) + 1)), at, levels)
+    for i in steps:
         first, last = centres[i], centres[i + 1]
-        at = first + split(z[first:last], levels[i], levels[i + 1])
-        trend[first:at], trend[at:last] = levels[i], levels[i + 1]
+        edge = first + split(z[first:last], levels[i], levels[i + 1])
+        trend[first:edge], trend[edge:last] = levels[i], levels[i + 1]
     return np.asarray(trend)
