@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -116,7 +116,7 @@ class Lens:
         self._subject.release()
         self._recorder.close(self.step_number)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Lens:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ change what the model computes; hooks for all modules, installed for the length 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from stabilitylens.hooks.guard import Guard
 
 
+@runtime_checkable
 class Listener(Protocol):
     """Told of every module call; ``name`` is canonical."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 Placement = Literal["pre", "post", "peri", "output", "periodic", "none", "mixed"]
 QkNorm = Literal["none", "head", "full", "l2"]
@@ -80,7 +80,7 @@ class Anatomy:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: dict[str, Any]) -> Anatomy:
         """From plain data; keys that this version does not know are left out."""
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         for name, part in (("sub_layers", SubLayer), ("attention_calls", AttentionCall)):

@@ -83,7 +83,7 @@ class Layout:
         begin = PREFIX.unpack_from(self._buffer)[-1]
         self._data = np.frombuffer(self._buffer, "<f4", size, begin)
 
-    def pack(self, step: int, wall: float, arrays: list[Float[np.ndarray, "*where"]]) -> bytes:
+    def pack(self, step: int, wall: float, arrays: list[np.ndarray]) -> bytes:
         """A sample; values beyond float32 become infinite."""
         struct.pack_into("<qd", self._buffer, 8, step, wall)
         with np.errstate(over="ignore"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.recipe import Recipe
@@ -80,7 +80,7 @@ class Header:
         return json.dumps(_plain(asdict(self)), separators=(",", ":"), allow_nan=False, default=str)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> Header:
         """From JSON of this or an older schema; unknown keys of a newer one are left out.
 
         Raises:

@@ -9,10 +9,12 @@ not observed is never zero.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar, Self
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
+
+Rows = TypeVar("Rows", bound="Statistics")
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,18 @@ class Statistics:
         return np.array([-np.inf if name in cls.BY_MAX else 0.0 for name in cls.names()])
 
     @classmethod
-    def from_rows(cls, rows: Float[np.ndarray, "*where field"]) -> Self:
+    def from_rows(cls: type[Rows], rows: Float[np.ndarray, "*where field"]) -> Rows:
         """Split a buffer of rows into named fields."""
-        return cls(*np.moveaxis(np.asarray(rows, dtype=np.float64), -1, 0))
+        return cls(*map(np.asarray, np.moveaxis(np.asarray(rows, dtype=np.float64), -1, 0)))
 
-    def combine(self, other: Self) -> Self:
+    def combine(self: Rows, other: Rows) -> Rows:
         """Combine two sets of rows elementwise, e.g. of two micro-batches."""
         return type(self)(*(
-            (np.maximum if name in self.BY_MAX else np.add)(getattr(self, name), getattr(other, name))
+            np.asarray((np.maximum if name in self.BY_MAX else np.add)(getattr(self, name), getattr(other, name)))
             for name in self.names()
         ))
 
-    def pool(self, index: Int[np.ndarray, " row"], size: int) -> Self:
+    def pool(self: Rows, index: Int[np.ndarray, " row"], size: int) -> Rows:
         """Combine rows that share an index, e.g. the parameters of a layer.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Recipe:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: dict[str, Any]) -> Recipe:
         """From plain data; keys that this version does not know are left out."""
         return cls(**{k: v for k, v in data.items() if k in cls.__dataclass_fields__})
 
     @classmethod
-    def from_optimizer(cls, optimizer: Any) -> Self:
+    def from_optimizer(cls, optimizer: Any) -> Recipe:
         """What an optimizer in the style of PyTorch says of itself.
 
         Args:

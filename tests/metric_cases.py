@@ -59,10 +59,10 @@ def raw(seed: int = 0, scale: float = 1.0) -> Raw:
 def moments(x: np.ndarray, keep: int) -> Moments:
     axes = tuple(range(keep, x.ndim))
     size = np.full(x.shape[:keep], float(np.prod(x.shape[keep:])))
-    return Moments(
+    return Moments(*map(np.asarray, (
         size, x.sum(axes), np.abs(x).sum(axes), (x**2).sum(axes), np.abs(x).max(axes),
         (~np.isfinite(x)).sum(axes).astype(float),
-    )
+    )))
 
 
 def stack(rows: list[Statistics]) -> Statistics:

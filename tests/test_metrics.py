@@ -161,7 +161,7 @@ def test_uniform_attention_has_ratio_one_at_any_length(keys: int):
 def test_adam_rms_is_one_at_the_first_step_and_stays_under_its_ceiling():
     beta2, g = 0.95, np.random.default_rng(0).normal(size=50)
     adam = lambda g, v: METRICS["adam_rms"].function(  # noqa: E731
-        cases.stack([cases.AdamMoments(np.array(50.0), np.sum(g**2 / v), np.array(0.0))])
+        cases.stack([cases.AdamMoments(np.array(50.0), np.asarray(np.sum(g**2 / v)), np.array(0.0))])
     )[0]
     assert adam(g, g**2) == pytest.approx(1.0)
     for k in (2.61, 1e6):

@@ -39,16 +39,15 @@ class Sample:
     n_groups: int = 0
 
     def rows(self, tap: str, axes: str) -> Statistics:
-        """The rows of a tap over the axes that a metric wants."""
+        """The rows of a tap over the axes that a metric wants; a scalar is one row, since NumPy's own scalars are no arrays."""
         rows = self.taps[tap]
         if tap not in PARAMETER_TAPS:
-            return rows
+            return rows if axes else type(rows)(*(np.reshape(getattr(rows, name), 1) for name in rows.names()))
         if axes == "layer":
             return rows.pool(self.layer_of, self.n_layers)
         if axes == "group":
             return rows.pool(self.group_of, self.n_groups)
-        pooled = rows.pool(np.zeros(len(self.layer_of), dtype=np.int64), 1)
-        return type(pooled)(*(getattr(pooled, name)[0, ...] for name in pooled.names()))
+        return rows.pool(np.zeros(len(self.layer_of), dtype=np.int64), 1)
 
 
 @dataclass(frozen=True)
@@ -117,5 +116,9 @@ def compute(sample: Sample) -> dict[str, Float[np.ndarray, "*where"]]:
         for axes in member.axes:
             with np.errstate(all="ignore"):
                 value = member.function(*(sample.rows(tap, axes) for tap in member.needs))
-            out[f"{member.name}/{axes.replace(' ', '_')}" if axes else member.name] = np.asarray(value, dtype=np.float64)
+            array = np.asarray(value, dtype=np.float64)
+            if axes:
+                out[f"{member.name}/{axes.replace(' ', '_')}"] = array
+            else:
+                out[member.name] = array.reshape(())
     return out

@@ -39,7 +39,7 @@ def _table() -> UInt32[np.ndarray, " 256"]:
 _TABLE = _table()
 
 
-def rows(data: Bytes, starts: Int[np.ndarray, " record"], length: int) -> UInt8[np.ndarray, "record byte"]:
+def rows(data: Bytes, starts: Int[np.ndarray, " record"], length: int) -> UInt8[np.ndarray, "record column"]:
     """The bytes of records of one length, one record a row."""
     if not len(starts):
         return np.zeros((0, length), dtype=np.uint8)
