@@ -387,5 +387,12 @@ def test_drawing():
     ]
 
 
+def test_drawing_folds_what_repeats_without_blocks():
+    pair = (SubLayer(None, "attention", "a", "pre", "rmsnorm"), SubLayer(None, "feed_forward", "m", "pre", "rmsnorm"))
+    lines = draw(Anatomy("pre", "rmsnorm", sub_layers=pair * 3)).splitlines()
+    assert "  │  ┌─ outside the blocks  ×3" in lines
+    assert sum("⊕" in line for line in lines) == 2
+
+
 def test_drawing_nothing():
     assert draw(Anatomy(notes=("not read: why",))) == "No residual branch was observed.\nnot read: why"

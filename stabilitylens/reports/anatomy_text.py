@@ -50,7 +50,15 @@ def _folded(branches: Sequence[SubLayer]) -> list[tuple[int, tuple[SubLayer, ...
     """Blocks in order, equal neighbours as one with their number."""
     blocks = [tuple(block) for _, block in groupby(branches, key=lambda b: b.layer)]
     alike = [list(run) for _, run in groupby(blocks, key=lambda block: tuple(map(_look, block)))]
-    return [(len(run), run[0]) for run in alike]
+    return [(len(run), run[0]) if run[0][0].layer is not None else _repeated(run[0]) for run in alike]
+
+
+def _repeated(branches: tuple[SubLayer, ...]) -> tuple[int, tuple[SubLayer, ...]]:
+    """A sequence as its shortest part and how often that is repeated."""
+    looks = [_look(branch) for branch in branches]
+    sizes = (n for n in range(1, len(looks) + 1) if looks[:n] * (len(looks) // n) == looks)
+    size = next(sizes)
+    return len(looks) // size, branches[:size]
 
 
 def _look(branch: SubLayer) -> tuple[str, str, str | None]:
