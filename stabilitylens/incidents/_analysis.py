@@ -99,8 +99,8 @@ def _of_rise(found: Curve, up: Rise) -> Event:
 
 
 def _part_of(x: Excursion, up: Rise) -> bool:
-    """Whether an excursion is nothing but a piece of a lasting rise."""
-    return x.end >= up.start and (not x.back or x.start <= up.reached)
+    """Whether an excursion is nothing but a piece of a lasting rise; single logs and pairs stand for themselves."""
+    return x.end >= up.start and (not x.back or (x.read_by > 2 and x.start <= up.reached))
 
 
 def _second_look(flat: Points, read: Readings) -> Readings:
@@ -110,8 +110,13 @@ def _second_look(flat: Points, read: Readings) -> Readings:
     return readings(flat, without(flat, known)) if 0 < covered < MOST * len(flat) else read
 
 
-def analyse(series: Series) -> Analysis:
-    """Everything that happened to a scalar series, whatever its name."""
+def analyse(series: Series, learns: bool = True) -> Analysis:
+    """Everything that happened to a scalar series.
+
+    Args:
+        series: one value a step.
+        learns: whether it comes down as the model learns, as a loss does: then warm-up has a bump.
+    """
     found = curve(series)
     if len(found) < 2 or (len(found) < FEW and found.size is not None):
         return Analysis(found, ())  # a loss around zero has no level to rise from, and few points show no spread
@@ -121,7 +126,8 @@ def analyse(series: Series) -> Analysis:
     up = rise(found.z, flat, read)
     apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
     apart = [replace(x, base=x.base + float(trend[x.peak])) for x in apart]
-    events = [_of_excursion(found, x, read.alone) for x in apart if _rose(found, x) and not _is_bump(found, x)]
+    apart = [x for x in apart if _rose(found, x) and not (learns and _is_bump(found, x))]
+    events = [_of_excursion(found, x, read.alone) for x in apart]
     events += [_of_rise(found, up)] if up else []
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
 
@@ -131,11 +137,11 @@ _SEEN: dict[int, tuple[weakref.ref[np.ndarray], Analysis]] = {}
 
 def analysis(run: Run, name: str = "loss") -> Analysis | None:
     """The analysis of a run's scalar series, made once; None where the run has no such series."""
-    series = run.series.get(name) or (run[name] if name in run else None)
+    series = run[name] if name in run else None
     if series is None or series.values.ndim != 1:
         return None
     key, seen = id(series.values), _SEEN.get(id(series.values))
     if seen is None or seen[0]() is not series.values:
         forget = weakref.ref(series.values, lambda _: _SEEN.pop(key, None))
-        _SEEN[key] = seen = (forget, analyse(series))
+        _SEEN[key] = seen = (forget, analyse(series, name == "loss"))
     return seen[1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from stabilitylens.findings import Severity
 from stabilitylens.incidents._analysis import Analysis, Event, analysis
 from stabilitylens.incidents._incident import Incident, Kind, Recovery
-from stabilitylens.run import Run
+from stabilitylens.run import Run, Series
 
 #: recovered spikes in public logs are down to 10 % after 2 to 7 logs, up to 25
 FAST = 7
@@ -63,6 +64,33 @@ def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: S
             f"{metric} rose from {low:.4g} to {high:.4g} ({high - low:+.3g}, {event.sigma:.0f} sigma) "
             f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}."
         ),
+    )
+
+
+def plain(
+    series: Series, metric: str, kind: Kind, first: int, last: int, severity: Severity, explanation: str, **other: Any
+) -> Incident:
+    """An incident that is a span of a series, without a height; ``other`` overrides what follows from the span."""
+    steps = series.steps
+    fields: dict[str, Any] = {
+        "peak_step": int(steps[first]),
+        "peak_index": first,
+        "width": last - first + 1,
+        "magnitude": float("nan"),
+        "recovery": None,
+        "cost_steps": int(steps[min(last + 1, len(steps) - 1)] - steps[first]),
+        "confidence": 1.0,
+    }
+    return Incident(
+        kind=kind,
+        metric=metric,
+        start_step=int(steps[first]),
+        end_step=int(steps[last]),
+        start_index=first,
+        end_index=last,
+        severity=severity,
+        explanation=explanation,
+        **fields | other,
     )
 
 

@@ -90,8 +90,9 @@ def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> i
 def _fit(x: Points, y: Points, change: Points, knot: int, least: float = 0.0) -> float:
     """Sum of squares that a line with one upward change in it leaves; infinite where the change is too small."""
     lines = np.column_stack([np.ones(len(x)), x - knot, change])
-    solution = np.linalg.lstsq(lines, y, rcond=None)[0]
-    return float(np.sum((y - lines @ solution) ** 2)) if solution[2] >= least else float("inf")
+    solution = np.asarray(np.linalg.lstsq(lines, y, rcond=None)[0])
+    misfit = float(np.sum((y - lines @ solution) ** 2))
+    return misfit if float(solution[2]) >= least else float("inf")
 
 
 def _read(
@@ -131,7 +132,7 @@ def _by_mean(z: Points, flat: Points, read: Readings, width: int) -> Rise | None
 
 def _jitter(z: Points) -> float:
     """Noise of a few points, from what three in four neighbours differ by: one jump among them hardly matters."""
-    return max(SCALE_FLOOR, float(np.quantile(np.abs(np.diff(z)), 0.75)) / (THREE_IN_FOUR * np.sqrt(2)))
+    return float(max(SCALE_FLOOR, np.quantile(np.abs(np.diff(z)), 0.75) / (THREE_IN_FOUR * np.sqrt(2))))
 
 
 def _wander(mean: Points, width: int) -> float:

@@ -7,6 +7,7 @@ from scipy.ndimage import find_objects, label
 
 from stabilitylens.incidents._detector import detector
 from stabilitylens.incidents._incident import Incident
+from stabilitylens.incidents._incidents import FAST, plain
 from stabilitylens.run import Run, Series
 
 #: non-finite values with at most this many finite ones between them are one event. *Heuristic*.
@@ -39,26 +40,20 @@ def _stretches(bad: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _incident(series: Series, metric: str, first: int, last: int) -> Incident:
-    steps, values, ends = series.steps, series.values, last == len(series) - 1
+    steps, ends = series.steps, last == len(series) - 1
     cost = int(steps[min(last + 1, len(steps) - 1)] - steps[first])
-    what = "NaN" if np.isnan(values[first]) else "infinite"
+    what = "NaN" if np.isnan(series.values[first]) else "infinite"
     ending = "and stayed so to the end of the record" if ends else f"and was finite again after {cost} steps"
-    return Incident(
-        kind="nonfinite",
-        metric=metric,
-        start_step=int(steps[first]),
-        end_step=int(steps[last]),
-        start_index=first,
-        end_index=last,
-        peak_step=int(steps[first]),
-        peak_index=first,
-        width=int(np.sum(~np.isfinite(values[first : last + 1]))),
-        magnitude=float("nan"),
-        recovery="none" if ends else "fast",
-        cost_steps=cost,
-        severity="error" if metric == "loss" else "warning",
-        confidence=1.0,
-        explanation=f"{metric} became {what} at step {int(steps[first])} {ending}.",
+    return plain(
+        series,
+        metric,
+        "nonfinite",
+        first,
+        last,
+        "error" if metric == "loss" else "warning",
+        f"{metric} became {what} at step {int(steps[first])} {ending}.",
+        width=int(np.sum(~np.isfinite(series.values[first : last + 1]))),
+        recovery="none" if ends else "fast" if last - first < FAST else "slow",
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from stabilitylens.incidents._detector import detector
 from stabilitylens.incidents._incident import Incident
-from stabilitylens.run import Run
+from stabilitylens.incidents._incidents import plain
+from stabilitylens.run import Run, Series
 
 #: skipped steps with at most this many others between them are one event. *Heuristic*: a loss scale that is
 #: halved too often settles within a few steps.
@@ -27,26 +28,10 @@ def _groups(steps: list[int]) -> list[list[int]]:
 
 
 def _incident(run: Run, group: list[int]) -> Incident:
-    first, last = group[0], group[-1]
-    steps = run["loss"].steps if "loss" in run else np.array(group)
-    at = [int(np.clip(np.searchsorted(steps, step), 0, len(steps) - 1)) for step in (first, last)]
-    return Incident(
-        kind="steps_skipped",
-        metric="steps_skipped",
-        start_step=first,
-        end_step=last,
-        start_index=at[0],
-        end_index=at[1],
-        peak_step=first,
-        peak_index=at[0],
-        width=len(group),
-        magnitude=float("nan"),
-        recovery=None,
-        cost_steps=len(group),
-        severity="warning",
-        confidence=1.0,
-        explanation=f"{len(group)} optimizer steps were skipped between step {first} and step {last}.",
-    )
+    series = run["loss"] if "loss" in run else Series("step", np.array(group), np.array(group, dtype=np.float64))
+    first, last = (int(np.clip(np.searchsorted(series.steps, step), 0, len(series) - 1)) for step in (group[0], group[-1]))
+    told = f"{len(group)} optimizer steps were skipped between step {group[0]} and step {group[-1]}."
+    return plain(series, "steps_skipped", "steps_skipped", first, last, "warning", told, width=len(group), cost_steps=len(group))
 
 
 @detector
