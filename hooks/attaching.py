@@ -14,12 +14,13 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.lens import Lens
+from stabilitylens.hooks.optimizers import unwrapped
 from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject, observer_of
 from stabilitylens.recipe import Recipe
 
 
 def _optimizers(given: Any) -> list[Optimizer]:
-    several = [given] if not isinstance(given, Iterable) else list(given)
+    several = [unwrapped(o) for o in ([given] if not isinstance(given, Iterable) else given)]
     wrong = next((o for o in several if not hasattr(o, "param_groups") or not hasattr(o, "register_step_pre_hook")), None)
     if wrong is not None:
         raise BadInput(f"attach() needs a torch.optim.Optimizer or a list of them as its second argument, not {type(wrong).__name__}")

@@ -15,6 +15,7 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.head import find_head
+from stabilitylens.hooks.optimizers import after_closure, current_scale, highest_rate, is_unscaled, unwrapped
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
@@ -70,14 +71,15 @@ class Lens:
         self._note_loss(loss)
 
     @guarded("grads_ready()")
-    def grads_ready(self) -> None:
-        """Read the gradients before they are clipped. Call it between backward and clipping."""
-        scale = self._pending_scale()
-        if self._sampling:
-            self._parameters.gradients("grad", scale)
-        norm = self._parameters.gradient_norm(scale)
-        if norm is not None:
-            self._scalars["grad_norm"] = norm
+    def grads_ready(self, optimizer: Optimizer | None = None) -> None:
+        """Read the gradients before they are clipped. Call it between backward and clipping.
+
+        Args:
+            optimizer: the one whose gradients are ready, where several take turns within a step.
+        """
+        self._note_scale()
+        for some in [unwrapped(optimizer)] if optimizer is not None else self._by_scale():
+            self._read_gradients("grad", some, self._pending_scale(some))
         self._gradients_read = True
 
     def step(self, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
@@ -91,6 +93,8 @@ class Lens:
             self.guard.say("lens.step() was called after lens.close() and records nothing; attach again to go on")
             return
         self._finish_step(loss, scalars)
+        if self._sampling:
+            self._sample()
         self.step_number += 1
         self._begin_step()
 
@@ -128,41 +132,67 @@ class Lens:
         self._sampling = self.step_number == 1 or self.step_number % self._every == 0
         self._scalars: dict[str, Tensor | float] = {}
         self._losses: list[Tensor | float] = []
+        self._norms: dict[tuple[str, int], Tensor] = {}
+        self._rates: dict[int, float] = {}
         self._gradients_read = False
         self._updated = False
+        self._note_scale()
 
     def _wants_forward(self) -> bool:
         return self._sampling and not self._closed
 
     # the optimizer's step
 
-    def _pending_scale(self, optimizer: Optimizer | None = None) -> float:
+    @guarded("reading the loss scale")
+    def _note_scale(self) -> None:
+        """Keep the factor that this step's loss is multiplied by, before the scaler moves on to the next."""
+        if self._scaler is not None and self._scaler.is_enabled():
+            self._scalars["loss_scale"] = current_scale(self._scaler)
+
+    def _pending_scale(self, optimizer: Optimizer | None) -> Tensor | float | None:
         """What still multiplies the gradients: the scaler's factor until it has unscaled them."""
-        if optimizer is not None and getattr(optimizer, "grad_scale", None) is not None:
-            return float(optimizer.grad_scale)  # type: ignore[attr-defined]
-        if self._scaler is None or not self._scaler.is_enabled() or optimizer is not None:
-            return 1.0
-        stages = [self._scaler._per_optimizer_states[id(o)]["stage"].name for o in self._optimizers]
-        return 1.0 if "UNSCALED" in stages else float(self._scaler.get_scale())
+        if "loss_scale" not in self._scalars or (optimizer is not None and is_unscaled(self._scaler, optimizer)):
+            return None
+        return self._scalars["loss_scale"]
+
+    def _by_scale(self) -> list[Optimizer | None]:
+        """The optimizers one by one where the scaler has unscaled the gradients of some of them, else all at once."""
+        done = [is_unscaled(self._scaler, o) for o in self._optimizers]
+        return list(self._optimizers) if any(done) else [None]
+
+    def _read_gradients(self, tap: str, optimizer: Optimizer | None, scale: Tensor | float | None) -> None:
+        mine = None if optimizer is None else self._parameters.owned(optimizer)
+        if self._sampling:
+            self._parameters.gradients(tap, scale, mine)
+        norm = self._parameters.gradient_norm(scale, mine)
+        if norm is not None:
+            self._norms[tap, id(optimizer)] = norm
+            name = "grad_norm" if tap == "grad" else "grad_norm_clipped"
+            self._scalars[name] = sum(n**2 for (t, _), n in self._norms.items() if t == tap) ** 0.5
 
     @guarded("reading parameters before the update")
-    def _before_update(self, optimizer: Optimizer, *_: Any) -> None:
+    def _before_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Read now, or, where the optimizer computes the gradients itself by a closure, when it has done so."""
+        return after_closure(lambda: self._read_before(optimizer), args, kwargs)
+
+    @guarded("reading parameters before the update")
+    def _read_before(self, optimizer: Optimizer) -> None:
         self._updated = True
-        scale = self._pending_scale(optimizer)
-        mine = self._parameters.owned(optimizer)
+        self._note_scale()
+        self._scalars["lr"] = highest_rate([optimizer], self._scalars.get("lr"))
+        if getattr(optimizer, "found_inf", None) is not None:  # a fused optimizer skips by itself
+            self._scalars["skipped"] = optimizer.found_inf.detach().clone()  # type: ignore[attr-defined]
         if self._sampling:
-            self._parameters.gradients("grad_clipped", scale, mine)
+            self._rates |= self._parameters.learning_rates([optimizer])
             self._parameters.before_update(optimizer)
-        if not self._gradients_read:
-            norm = self._parameters.gradient_norm(scale, mine)
-            if norm is not None:
-                so_far = self._scalars.get("grad_norm_clipped", 0.0)
-                self._scalars["grad_norm_clipped"] = (norm**2 + so_far**2) ** 0.5
+        if self._sampling or not self._gradients_read:
+            scale = getattr(optimizer, "grad_scale", None)  # set while a fused optimizer has yet to unscale
+            self._read_gradients("grad_clipped", optimizer, scale)
 
     @guarded("reading parameters after the update")
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
         if self._sampling:
-            self._parameters.after_update(optimizer, self._pending_scale(optimizer))
+            self._parameters.after_update(optimizer)
 
     # the end of a step
 
@@ -184,7 +214,7 @@ class Lens:
         if not micro:
             self.guard.say("lens.step() was given no loss, so loss is not observed: call lens.step(loss)")
             return None
-        total = sum(micro) / len(micro)
+        total = mean(micro)
         if isinstance(total, float) or total.device.type == "cpu":
             if not math.isfinite(float(total)):
                 self.guard.say(
@@ -194,36 +224,46 @@ class Lens:
                 )
         return total
 
+    def _number(self, name: str, value: Any) -> Tensor | float | None:
+        """A scalar of the loop's own; what is no number is left out, and said."""
+        try:
+            return value.detach().reshape(()) if isinstance(value, Tensor) else float(value)
+        except (TypeError, ValueError, RuntimeError):
+            self.guard.say(f"lens.step({name}=…) was given no single number, so it is left out", once=name)
+            return None
+
     @guarded("recording a step")
-    def _finish_step(self, loss: Tensor | float | None, extra: dict[str, Tensor | float]) -> None:
+    def _finish_step(self, loss: Tensor | float | None, extra: dict[str, Any]) -> None:
         now = time.perf_counter()
         value = self._loss(loss)
         if value is not None:
             self._scalars["loss"] = value
-        rates = [float(g["lr"]) for o in self._optimizers for g in o.param_groups]
-        self._scalars["lr"] = max(rates, default=math.nan)
+        if "lr" not in self._scalars:
+            self._scalars["lr"] = highest_rate(self._optimizers)
         self._scalars["step_time"] = now - self._began
         self._began = now
-        scaled = self._scaler is not None and self._scaler.is_enabled()
-        if scaled:
-            self._scalars["loss_scale"] = float(self._scaler.get_scale())
         if self._optimizers and not self._updated:
             self._scalars["skipped"] = 1.0
-            self._recorder.event(self.step_number, "step_skipped", "the optimizer took no step")
-        self._recorder.step(self.step_number, self._scalars | extra, flush=self._sampling)
-        if self._sampling:
-            self._sample(float(self._scalars.get("loss_scale", 1.0)))
+        numbers = {name: self._number(name, value) for name, value in extra.items()}
+        self._scalars |= {name: number for name, number in numbers.items() if number is not None}
+        self._recorder.step(self.step_number, self._scalars, flush=self._sampling)
 
     @guarded("computing the metrics of a sampled step")
-    def _sample(self, loss_scale: float) -> None:
+    def _sample(self) -> None:
         rows = self._slots.read()
         self._slots.clear()
         layout = self._layout()
-        rates = self._parameters.learning_rates(self._optimizers)
-        arrays = compute(assemble(rows, layout, rates, loss_scale))
+        arrays = compute(assemble(rows, layout, self._rates, float(self._scalars.get("loss_scale", 1.0))))
         self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
 
     def _layout(self) -> Layout:
         declared = [(name, 0) for name in self._subject.blocks]
         layers = list(dict.fromkeys([*declared, *self._taps.layers]))
         return Layout.of(self._parameters.names, layers, list(self._taps.attention), len(self._taps.branch_kinds))
+
+
+def mean(losses: Sequence[Tensor | float]) -> Tensor | float:
+    """The mean of micro-batch losses, in fp64 where there is more than one."""
+    if len(losses) == 1:
+        return losses[0]
+    return sum(v.double() if isinstance(v, Tensor) else v for v in losses) / len(losses)

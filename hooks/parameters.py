@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,18 @@ from stabilitylens.kernels import second_moments, sum_of_squares
 CHUNK = 1 << 20
 
 
-def adam_row(
-    grad: Tensor, second_moment: Tensor, step: float, beta2: float, eps: float
-) -> Tensor:
+def values_of(grad: Tensor) -> Tensor:
+    """A gradient's entries; of a sparse one those that it has, each once."""
+    return grad.coalesce().values() if grad.is_sparse else grad
+
+
+def is_adam(group: dict[str, Any]) -> bool:
+    """Whether a parameter group has Adam's two decay rates and its one epsilon."""
+    betas = group.get("betas")
+    return isinstance(betas, (tuple, list)) and len(betas) == 2 and isinstance(group.get("eps"), (float, Tensor))
+
+
+def adam_row(grad: Tensor, second_moment: Tensor, step: Tensor | float, beta2: float, eps: float) -> Tensor:
     r"""The fields of ``AdamMoments``: count, $\sum g^2/\max(\hat v, \varepsilon^2)$, entries with $\sqrt{\hat v} < \varepsilon$.
 
     $\hat v = v / (1 - \beta_2^t)$ with the moment that includes this step's gradient, as in StableAdamW
@@ -60,34 +70,35 @@ class ParameterTaps:
         return {self._index[id(p)]: float(g["lr"]) for g in groups for p in g["params"] if id(p) in self._index}
 
     @torch.no_grad()
-    def gradients(self, tap: str, scale: float = 1.0, only: Iterable[int] | None = None) -> None:
-        """Rows of all gradients that there are; a gradient that is None adds nothing.
+    def gradients(self, tap: str, scale: Tensor | float | None = None, only: Iterable[int] | None = None) -> None:
+        """Rows of all gradients that there are, in place of earlier ones; a gradient that is None has none.
 
         Args:
             tap: ``grad`` before clipping, ``grad_clipped`` after it.
-            scale: what multiplies the gradients, divided out of the rows.
+            scale: what multiplies the gradients, divided out of the rows; None where nothing does.
             only: indices to look at, None for all.
         """
         for i in range(len(self.parameters)) if only is None else only:
             grad = self.parameters[i].grad
-            if grad is None or grad.is_sparse:
+            if grad is None:
                 continue
-            row = second_moments(grad)
-            if scale != 1.0:
+            row = second_moments(values_of(grad))
+            row[0] = grad.numel()
+            if scale is not None:
                 row[3] /= scale * scale
                 row[4] /= scale
-            self._slots.add(tap, i, row)
+            self._slots.put(tap, i, row)
             self.with_gradient.add(i)
 
     @torch.no_grad()
-    def gradient_norm(self, scale: float = 1.0, only: Iterable[int] | None = None) -> Tensor | None:
+    def gradient_norm(self, scale: Tensor | float | None = None, only: Iterable[int] | None = None) -> Tensor | None:
         """L2 norm of all gradients together, fp64, on their device; None where no parameter has one."""
         chosen = self.parameters if only is None else [self.parameters[i] for i in only]
-        grads = [p.grad for p in chosen if p.grad is not None and not p.grad.is_sparse]
+        grads = [values_of(p.grad) for p in chosen if p.grad is not None]
         if not grads:
             return None
         total = torch.stack([sum_of_squares(g).to(grads[0].device) for g in grads]).sum()
-        return total.sqrt() / scale
+        return total.sqrt() if scale is None else total.sqrt() / scale
 
     @torch.no_grad()
     def before_update(self, optimizer: Optimizer) -> None:
@@ -98,25 +109,28 @@ class ParameterTaps:
             self._before[i] = parameter.detach().clone()
 
     @torch.no_grad()
-    def after_update(self, optimizer: Optimizer, scale: float = 1.0) -> None:
+    def after_update(self, optimizer: Optimizer) -> None:
         """Rows of the updates, and of Adam's second moment where there is one of the parameter's shape."""
         for i in self.owned(optimizer):
             before = self._before.pop(i, None)
             if before is not None:
                 self._slots.add("update", i, second_moments(torch.sub(self.parameters[i].detach(), before, out=before)))
         for group in optimizer.param_groups:
-            if "betas" in group and "eps" in group:
-                self._adam(optimizer, group, scale)
+            if is_adam(group):
+                self._adam(optimizer, group)
 
-    def _adam(self, optimizer: Optimizer, group: dict[str, object], scale: float) -> None:
-        beta2, eps = float(group["betas"][1]), float(group["eps"])  # type: ignore[index, arg-type]
-        for parameter in group["params"]:  # type: ignore[attr-defined]
+    def _adam(self, optimizer: Optimizer, group: dict[str, Any]) -> None:
+        beta2, eps = group["betas"][1], group["eps"]
+        for parameter in group["params"]:
             i = self._index.get(id(parameter))
             state = optimizer.state.get(parameter, {})
             moment, step, grad = state.get("exp_avg_sq"), state.get("step"), parameter.grad
             if i is None or grad is None or moment is None or step is None:
                 continue
+            if grad.is_sparse:
+                self.skipped_state.add(self.names[i])
+                continue
             if not isinstance(moment, Tensor) or not moment.is_floating_point() or moment.shape != grad.shape:
                 self.skipped_state.add(self.names[i])
                 continue
-            self._slots.add("adam", i, adam_row(grad / scale if scale != 1.0 else grad, moment, float(step), beta2, eps))
+            self._slots.put("adam", i, adam_row(grad, moment, step, beta2, eps))

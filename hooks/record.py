@@ -76,7 +76,11 @@ class Recorder:
         tensors = [v.detach().double().reshape(()) for _, scalars in ring for v in scalars.values() if isinstance(v, Tensor)]
         host = iter(torch.stack(tensors).tolist() if tensors else [])
         for step, scalars in ring:
-            self._writer.step(step, {k: next(host) if isinstance(v, Tensor) else float(v) for k, v in scalars.items()})
+            numbers = {k: next(host) if isinstance(v, Tensor) else float(v) for k, v in scalars.items()}
+            skipped = numbers.pop("skipped", 0.0) > 0
+            self._writer.step(step, numbers | ({"skipped": 1.0} if skipped else {}))
+            if skipped:
+                self.event(step, "step_skipped", "the optimizer took no step")
 
     def event(self, step: int, kind: str, text: str) -> None:
         """Record something that happened."""

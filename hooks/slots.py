@@ -69,6 +69,11 @@ class Slots:
         kept = self._data[place]
         kept.copy_(torch.where(self._by_max[place], torch.maximum(kept, flat), kept + flat))
 
+    def put(self, tap: str, key: Hashable, row: Tensor) -> None:
+        """Set a slot to a row, whatever was added to it before; see :meth:`add`."""
+        start, size = self._place.get((tap, key)) or self._allocate(tap, key, 1)
+        self._data[start : start + size] = row.reshape(-1)
+
     def read(self) -> dict[str, dict[Hashable, np.ndarray]]:
         """Every slot's rows on the host, by tap and key, in order of first use; shape (row, field)."""
         host = self._data[: self._used].cpu().numpy().copy()
