@@ -105,7 +105,7 @@ class Lens:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint: call it before the first step; what was recorded after it is superseded."""
         self.step_number = int(state["step_number"])
-        self._recorder.resume(self.step_number)
+        self._recorder.resume()
         self._begin_step()
 
     @guarded("close()")

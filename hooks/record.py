@@ -23,7 +23,7 @@ from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import ForwardTaps
 from stabilitylens.metrics import METRICS
 from stabilitylens.recipe import Recipe
-from stabilitylens.writers.recording import RunWriter
+from stabilitylens.writers.recording import RunWriter, is_begun
 
 Scalars = Mapping[str, Tensor | float]
 
@@ -31,14 +31,17 @@ Scalars = Mapping[str, Tensor | float]
 class Recorder:
     """Writes steps, samples and events; on an asynchronous device scalars wait for the next sample.
 
+    Where the folder holds a run already, a session that goes on with it opens with its first record: only then
+    is it known at which step it begins, and one that dies before it has recorded anything supersedes nothing.
+
     Args:
-        logdir: the run's folder; nothing is written into it before the first record.
+        logdir: the run's folder.
     """
 
     def __init__(self, logdir: Path, subject: Subject, recipe: Recipe, every: int, anatomy: Anatomy | None, guard: Guard) -> None:
         self._subject, self.guard = subject, guard
-        self._writer = RunWriter(logdir)
         self._logdir = logdir
+        self._writer: RunWriter | None = None
         self._ring: list[tuple[int, Scalars]] = []
         versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
         self._header = Header(
@@ -50,18 +53,27 @@ class Recorder:
             sampling={"every": every},
             versions=versions | {"stabilitylens": __version__},
         )
-        self._writer.header(self._header)
+        if not is_begun(logdir):
+            self._writer = RunWriter(logdir)
+            self._writer.header(self._header)
 
     @property
     def coverage(self) -> Coverage:
         """What has been seen so far of what there is."""
         return self._header.coverage
 
-    def resume(self, step: int) -> None:
-        """Start a new session at a step; what an earlier one recorded from there on is superseded."""
-        self._writer.close()
-        self._writer = RunWriter(self._logdir, resume_step=step)
-        self._writer.header(self._header)
+    def resume(self) -> None:
+        """Start a new session with the next record; what an earlier one recorded from there on is superseded."""
+        self.flush()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def _open(self, step: int) -> RunWriter:
+        if self._writer is None:
+            self._writer = RunWriter(self._logdir, resume_step=step)
+            self._writer.header(self._header)
+        return self._writer
 
     def step(self, step: int, scalars: Scalars, *, flush: bool) -> None:
         """Record the scalars of a step, at once where they are on the host, else with the next sample."""
@@ -78,13 +90,13 @@ class Recorder:
         for step, scalars in ring:
             numbers = {k: next(host) if isinstance(v, Tensor) else float(v) for k, v in scalars.items()}
             skipped = numbers.pop("skipped", 0.0) > 0
-            self._writer.step(step, numbers | ({"skipped": 1.0} if skipped else {}))
+            self._open(step).step(step, numbers | ({"skipped": 1.0} if skipped else {}))
             if skipped:
                 self.event(step, "step_skipped", "the optimizer took no step")
 
     def event(self, step: int, kind: str, text: str) -> None:
         """Record something that happened."""
-        self._writer.event(step, kind, text)
+        self._open(step).event(step, kind, text)
 
     def sample(
         self,
@@ -95,19 +107,20 @@ class Recorder:
         parameters: ParameterTaps,
     ) -> None:
         """Record the arrays of a sampled step, after a header that says what they are if that has changed."""
-        header = self._header
+        writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
         seen = coverage(self._subject, taps, parameters, arrays)
         if labels != header.labels or seen != header.coverage:
             fields = {name: getattr(header, name) for name in header.__dataclass_fields__}
             self._header = Header(**fields | {"labels": labels, "coverage": seen})
-            self._writer.header(self._header)
+            writer.header(self._header)
         # the every-step scalars are recorded already, and a second value at the same step would hide the first
-        self._writer.sample(step, {k: v for k, v in arrays.items() if k not in ("grad_norm", "grad_norm_clipped")})
+        writer.sample(step, {k: v for k, v in arrays.items() if k not in ("grad_norm", "grad_norm_clipped")})
         for place, count in self.guard.failures.items():
-            self._writer.event(step, "lens_failure", f"{place}: {count} so far")
+            writer.event(step, "lens_failure", f"{place}: {count} so far")
 
     def close(self, step: int) -> None:
         """Write what waits and close the files."""
         self.flush()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +20,24 @@ from stabilitylens.writers import _protobuf as protobuf
 from stabilitylens.writers._dashboard import Arrays, Dashboard
 from stabilitylens.writers._layout import about
 from stabilitylens.writers._protobuf import ScalarEvent
-from stabilitylens.writers._session import FOLDER, first_step, open_session
+from stabilitylens.writers._session import FOLDER, first_step, open_session, session_of
 
 #: scalars that get a tag with their largest values over growing windows
 WINDOWED = ("loss", "grad_norm", "grad_norm_clipped")
+
+
+def is_begun(logdir: Path) -> bool:
+    """Whether a folder holds sessions of a run already.
+
+    Raises:
+        BadInput: nothing can be written there.
+    """
+    folder = Path(logdir) / FOLDER
+    if not folder.is_dir() or not any(session_of(name) is not None for name in os.listdir(folder)):
+        return False
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot record in {logdir}: permission denied; give a log directory that can be written to")
+    return True
 
 
 class RunWriter:
@@ -78,7 +93,7 @@ class RunWriter:
         self._arrays.append(arrayrecord.pack(arrayrecord.HEADER, self._start, wall, text.encode("utf-8", "replace")))
         self._events.append(protobuf.event(protobuf.HEADER, self._start, wall, values))
 
-    def step(self, step: int, scalars: Mapping[str, float]) -> None:
+    def step(self, step: int | np.integer, scalars: Mapping[str, float]) -> None:
         """Record the scalars of a step: ``loss``, ``lr``, … and whatever the loop adds.
 
         Raises:
