@@ -6,16 +6,18 @@ from pathlib import Path
 
 from stabilitylens.errors import BadInput
 from stabilitylens.incidents import detect
+from stabilitylens.readers import read_all
 from stabilitylens.report import Report, Subject
 from stabilitylens.rules import Evidence, judge
-from stabilitylens.run import Run, load
+from stabilitylens.run import Run
 
 
-def postmortem(*runs: str | Path | Run) -> Report:
+def postmortem(*runs: str | Path | Run, loss: str | None = None) -> Report:
     """Explain one run, or several side by side.
 
     Args:
-        runs: folders that ``attach`` wrote to, or runs that are loaded already.
+        runs: folders that ``attach`` wrote to, logs of other tools, or runs that are loaded already.
+        loss: which series is the loss, as the log names it; by default it is chosen by name and behaviour.
 
     Raises:
         stabilitylens.errors.BadInput: no run was named, or one cannot be read; the message is one
@@ -23,12 +25,11 @@ def postmortem(*runs: str | Path | Run) -> Report:
     """
     if not runs:
         raise BadInput("postmortem was given no run; name the folder of one, as in postmortem('runs/gpt')")
-    return Report("postmortem", tuple(_subject(run) for run in runs))
+    found = [one for run in runs for one in ([run] if isinstance(run, Run) else read_all(Path(run), loss))]
+    return Report("postmortem", tuple(_subject(run) for run in found))
 
 
-def _subject(run: str | Path | Run) -> Subject:
-    if not isinstance(run, Run):
-        run = load(run)
+def _subject(run: Run) -> Subject:
     anatomy, recipe = run.header.anatomy, run.header.recipe
     evidence = Evidence(run.path, anatomy=anatomy, recipe=recipe, run=run)
     return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, tuple(detect(run)))

@@ -15,6 +15,9 @@ from stabilitylens.header import Header
 if TYPE_CHECKING:
     import pandas
 
+#: format of a run that is one forward and backward of a model before training
+INITIAL = "initial"
+
 
 @dataclass(frozen=True)
 class Series:
@@ -71,6 +74,8 @@ class Run(Mapping[str, Series]):
             run for each such session, oldest first.
         summaries: what the recording derived for TensorBoard, by tag, e.g. ``max_attn_logit/median``;
             of use where the arrays are lost.
+        loss_key: what the log itself calls the series that is ``loss`` here; None in recordings of ours and
+            where no loss was found.
     """
 
     path: str
@@ -81,11 +86,12 @@ class Run(Mapping[str, Series]):
     notes: list[str] = field(default_factory=list)
     superseded: list[Run] = field(default_factory=list)
     summaries: dict[str, Series] = field(default_factory=dict)
+    loss_key: str | None = None
 
     def _resolve(self, name: str) -> str | None:
         if name in self.series:
             return name
-        return next((key for key in self.series if key.partition("/")[0] == name), None)
+        return next((key for key, series in self.series.items() if series.axes and key.partition("/")[0] == name), None)
 
     def __getitem__(self, name: str) -> Series:
         key = self._resolve(name)
@@ -131,11 +137,14 @@ class Run(Mapping[str, Series]):
 
 
 def load(path: str | Path) -> Run:
-    """Read a run: a log directory that ``attach`` wrote to, or its ``stabilitylens`` folder.
+    """Read a run: a log directory that ``attach`` wrote to, or a log that another tool wrote (docs/formats.md).
+
+    Args:
+        path: a file, plain or compressed, a folder, or ``-`` for standard input.
 
     Raises:
         stabilitylens.errors.BadInput: nothing readable is there; the message is one sentence that
-            says what was found and what to do.
+            says what was found and what to do. So is several runs: ``stabilitylens.readers.read_all`` reads them.
     """
     from stabilitylens.readers import read
 

@@ -22,7 +22,7 @@ postmortem_home = sys.modules["stabilitylens._postmortem"]
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """``runs/base`` and ``runs/qk_norm`` as if they were on disk."""
     known = {"runs/base": runs.logit_growth(), "runs/qk_norm": runs.healthy()}
-    monkeypatch.setattr(postmortem_home, "load", known.__getitem__)
+    monkeypatch.setattr(postmortem_home, "read_all", lambda path, loss=None: [known[str(path)]])
 
 
 def call(*argv: str) -> int:
@@ -151,10 +151,10 @@ def test_a_page_is_not_poured_into_a_terminal(
 def test_a_fault_of_our_own_is_one_sentence_and_how_to_see_more(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(path: str) -> Run:
+    def broken(path: Path, loss: str | None = None) -> list[Run]:
         raise ZeroDivisionError("in\nour code")
 
-    monkeypatch.setattr(postmortem_home, "load", broken)
+    monkeypatch.setattr(postmortem_home, "read_all", broken)
     assert call("postmortem", "x") == 3
     assert "ZeroDivisionError: in our code; set STABILITYLENS_DEBUG=1" in one_sentence(capsys.readouterr())
     monkeypatch.setenv("STABILITYLENS_DEBUG", "1")

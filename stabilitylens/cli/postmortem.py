@@ -8,9 +8,12 @@ import typer
 
 from stabilitylens.cli._output import FailOption, Format, FormatOption, OutputOption, deliver
 
+LossOption = Annotated[str | None, typer.Option("--loss", metavar="KEY", help="Which series is the loss, as the log names it.")]
+
 
 def postmortem(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Folders that attach() wrote to.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Logs of any tool, or folders of them; - is standard input.")],
+    loss: LossOption = None,
     form: FormatOption = Format.TEXT,
     output: OutputOption = None,
     fail_on: FailOption = None,
@@ -21,4 +24,4 @@ def postmortem(
     """
     from stabilitylens._postmortem import postmortem as explain_runs
 
-    deliver(explain_runs(*paths), form, output, fail_on)
+    deliver(explain_runs(*paths, loss=loss), form, output, fail_on)

@@ -1,27 +1,80 @@
-"""One format, one file. ``read(path)`` asks each reader whether a path is for it."""
+"""One format, one file. ``read_all(path)`` asks each reader how sure it is of a path."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from stabilitylens.errors import BadInput
-from stabilitylens.readers._reader import READERS, Reader, reader
+from stabilitylens.readers._assemble import with_loss
+from stabilitylens.readers._folder import runs_below
+from stabilitylens.readers._reader import READERS, Reader, ranked, reader
+from stabilitylens.readers._source import PIPE, plain
 from stabilitylens.readers._unreadable import why_unreadable
 from stabilitylens.run import Run
 
-__all__ = ["READERS", "Reader", "read", "reader"]
+__all__ = ["READERS", "Reader", "read", "read_all", "reader"]
+
+
+def read_all(path: Path, loss: str | None = None) -> list[Run]:
+    """Read every run at a path with the reader that is surest of it.
+
+    Args:
+        path: a file, plain or compressed (.gz, .bz2, .xz, .zst), a folder of one run or of many, or ``-``, standard input.
+        loss: the series that is the loss, as the log names it; by default it is chosen by name and behaviour.
+
+    Raises:
+        BadInput: no reader finds a run there; says what was found and what to do.
+    """
+    runs = _guarded(path)
+    if loss is None:
+        return runs
+    chosen = [found for run in runs if (found := with_loss(run, loss)) is not None]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(name for run in runs for name in run.series))
+        raise BadInput(f"{path} has no series {loss!r} to be the loss; it has {names or 'none'}")
+    return chosen
 
 
 def read(path: Path) -> Run:
-    """Read a run with the first reader that knows the path's format.
+    """Read the one run at a path.
 
     Raises:
-        BadInput: no reader does, or nothing there can be read; says what was found and what to do.
+        BadInput: there is none, or there are several; says what was found and what to do.
     """
+    runs = read_all(path)
+    if len(runs) > 1:
+        names = ", ".join(_short(run.path, path) for run in runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
+        raise BadInput(f"{path} holds {len(runs)} runs ({names}); give one of them, or read them with readers.read_all")
+    return runs[0]
+
+
+def _short(name: str, path: Path) -> str:
+    return name.removeprefix(str(path)).lstrip("/\\#") or name
+
+
+def _guarded(path: Path) -> list[Run]:
     try:
-        found = next((member for member in READERS if path.exists() and member.sniff(path)), None)
-        if found is None:
-            raise BadInput(why_unreadable(path))
-        return found.read(path)
+        with plain(path) as inner:
+            return _renamed(_read(inner), inner, path) if inner != path else _read(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}; check its permissions") from error
+
+
+def _renamed(runs: list[Run], inner: Path, path: Path) -> list[Run]:
+    name = "standard input" if path == PIPE else str(path)
+    for run in runs:
+        run.path = run.path.replace(str(inner), name)
+    return runs
+
+
+def _read(path: Path) -> list[Run]:
+    why = None
+    for member in ranked(path) if path.exists() else ():
+        try:
+            found = member.read(path)
+            return found if isinstance(found, list) else [found]
+        except BadInput as error:
+            why = why or error
+    if path.is_dir() and (below := runs_below(path, _guarded)):
+        return below
+    raise why or BadInput(why_unreadable(path))

@@ -10,30 +10,36 @@ from pathlib import Path
 from stabilitylens.registry import Registry
 from stabilitylens.run import Run
 
-Sniff = Callable[[Path], bool]
-Read = Callable[[Path], Run]
+Sniff = Callable[[Path], float]
+Read = Callable[[Path], Run | list[Run]]
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of one format: its name (its file's), whether a path is for it, its page, and how it reads."""
+    """A reader of one format: its name (its file's), how sure it is of a path, its page, and how it reads."""
 
     name: str
     sniff: Sniff
     page: str
     read: Read
 
+    @property
+    def summary(self) -> str:
+        """The first line of its page."""
+        return self.page.partition("\n")[0]
+
 
 READERS: Registry[Reader] = Registry("stabilitylens.readers")
 
 
 def reader(*, name: str, sniff: Sniff) -> Callable[[Read], Read]:
-    """Register the function that reads a format.
+    """Register the function that reads a format: a run, or the runs of a path, which is never compressed.
 
     Args:
         name: what ``Run.format`` says, and the file's name.
-        sniff: whether a path that exists holds the format; looks at the content, trusts no name, and
-            never raises for content it does not know.
+        sniff: how sure it is that a path that exists holds the format, from 0 (or False), it does not, to 1 (or
+            True), it has its signature; looks at the content, trusts no name, and never raises for content it does
+            not know. The surest reader reads.
     """
 
     def register(read: Read) -> Read:
@@ -41,3 +47,9 @@ def reader(*, name: str, sniff: Sniff) -> Callable[[Read], Read]:
         return read
 
     return register
+
+
+def ranked(path: Path) -> list[Reader]:
+    """The readers that take a path, the surest first."""
+    sure = [(float(member.sniff(path)), member) for member in READERS]
+    return [member for score, member in sorted(sure, key=lambda pair: -pair[0]) if score > 0]

@@ -57,7 +57,7 @@ def _run(subject: Subject) -> dict[str, Any]:
         "path": run.path,
         "format": run.format,
         "points": len(loss) if loss is not None else 0,
-        "loss_key": loss.name if loss is not None else None,
+        "loss_key": run.loss_key or (loss.name if loss is not None else None),
         "series": list(run),
         "incidents": [incident.to_dict() for incident in subject.incidents],
         "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in run.events],

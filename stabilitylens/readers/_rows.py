@@ -1,0 +1,214 @@
+"""From the rows of somebody else's log to runs: what all readers of foreign formats have in common.
+
+A reader turns its format into **rows**, and ``runs_from_rows`` does the rest::
+
+    @reader(name="mine", sniff=lambda path: 0.9 if head(path).startswith(b"MINE") else 0.0)
+    def read(path: Path) -> list[Run]:
+        \"\"\"One page on the format.\"\"\"
+        return runs_from_rows(path, "mine", rows(lines(path)))
+
+**A row** is a dict from the log's own field names to numbers or to strings that may spell numbers (``"nan"``,
+``"n/a"``, ``"85.8G"``, ``"1/547"``, ``"12.5%"``, ``"0.31 (0.35)"``), in the order of the file. Leave names as they are
+(``lm loss``, ``train/grad_norm``): the names are known here, not in the readers. A field that is absent was not logged;
+``"nan"`` was logged and is NaN. Strings that spell no number are dropped, except that a field called ``type``, ``split``,
+``phase``, … whose value is ``val``, ``eval``, ``test``, … puts ``val/`` and so on before the other fields of its row.
+Mappings and short lists inside are flattened with ``/``. A row may have a loss, or only evaluation, or only a counter.
+
+**A Mark** between rows says what the text says of the run: ``Mark("run")``, a new run begins (a banner, a new command
+line, a new header); any other kind becomes an event of the run at this place, as ``Mark("resume", "loaded step 500")``.
+
+What is decided here, each by name first and then by behaviour, and each said in ``run.notes`` where it was not plain:
+
+- the **loss** (``_loss.py``, ``_names.py``): becomes the series ``loss``; its own name is ``run.loss_key``;
+- the **steps** (``_steps.py``): a whole, moving counter on the rows of the loss; else the points are numbered from 0. Rows
+  without a step have that of the loss before them;
+- **runs, writers, resumes, epochs, duplicates** (``_stretches.py``);
+- **names** (``_names.py``): ``grad_norm``, ``lr``, ``loss_scale``, ``tokens``, ``step_time`` and ``epoch`` under every common
+  spelling; all other series keep their own;
+- steps that were **skipped** become events of kind ``step_skipped``.
+
+Helpers: ``_source.py`` has ``head(path)``, the first 256 KB, and ``lines(path)``, which streams text of any line ending and
+encoding in bounded memory; ``_numbers.number(text)`` reads one number. ``sniff`` returns how sure it is: 1 for a
+signature, about 0.9 for a structure that one tool writes, 0.6 for a generic structure, below 0.4 for a guess at free
+text; 0 is no. The surest reader is asked first, and where it finds nothing the next one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stabilitylens.errors import BadInput
+from stabilitylens.readers._assemble import assemble, our_names
+from stabilitylens.readers._loss import choose_loss
+from stabilitylens.readers._merge import Piece, Session
+from stabilitylens.readers._names import EPOCHS, normal, step_rank
+from stabilitylens.readers._skipped import skipped
+from stabilitylens.readers._steps import choose_steps, filled
+from stabilitylens.readers._stretches import Stretches, stretches
+from stabilitylens.readers._table import COLUMNS, Table
+from stabilitylens.run import Event, Run
+
+Row = Mapping[str, Any]
+#: a run without a loss has a series of so many points
+FEW = 3
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the log says between two rows: ``run`` begins another run, any other kind is an event at this place."""
+
+    kind: str
+    text: str = ""
+
+
+@dataclass
+class _Part:
+    """Rows between two marks that begin a run, and the other marks by the number of the row that follows."""
+
+    table: Table = field(default_factory=Table)
+    marks: list[tuple[int, Mark]] = field(default_factory=list)
+
+
+def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Iterable[str] = ()) -> list[Run]:
+    """The runs that rows tell of.
+
+    Args:
+        path: where they are from.
+        form: the reader's name.
+        rows: rows and marks, in the order of the file; may be a generator, and is streamed.
+        notes: what the reader skipped; read after the rows, so a list that the generator fills will do.
+
+    Raises:
+        BadInput: no row has a number other than its counters.
+    """
+    parts = [part for part in _parts(rows) if any(step_rank(key) is None for key in part.table.columns)]
+    if not parts:
+        raise BadInput(f"{path} was read as {form}, but holds no number of any run; give a log that has losses in it")
+    found = [run for part in parts for run in _runs(path, form, part)]
+    runs = [run for run in found if "loss" in run.series] or [run for run in found if max(map(len, run.values())) >= FEW]
+    if not runs:
+        raise BadInput(f"{path} was read as {form}, but has no loss and no series in it; give a log of a training run")
+    for i, run in enumerate(runs):
+        run.notes = [*notes, *run.notes]
+        if len(runs) > 1:
+            run.path = f"{path}#{i + 1}"
+    return runs
+
+
+def _parts(rows: Iterable[Row | Mark]) -> list[_Part]:
+    parts = [_Part()]
+    for row in rows:
+        if not isinstance(row, Mark):
+            parts[-1].table.add(row)
+        elif row.kind == "run":
+            if parts[-1].table.rows:
+                parts.append(_Part())
+        else:
+            parts[-1].marks.append((parts[-1].table.rows, row))
+    return parts
+
+
+def _runs(path: Path, form: str, part: _Part) -> list[Run]:
+    table = part.table
+    columns = {key: column.values() for key, column in table.columns.items()}
+    loss_key = choose_loss(columns)
+    frame = _Frame.of(table, loss_key)
+    notes = [*frame.notes, *frame.layout.notes]
+    if table.left_out:
+        notes.append(f"{table.left_out} values of fields beyond the first {COLUMNS} were left out")
+    names = our_names(columns, loss_key, notes)
+    sessions: dict[int, Session] = {}
+    for key, column in table.columns.items():
+        if key != frame.step_key:
+            name, factor = names[key]
+            for number, piece in frame.pieces(column.rows(), column.values() * factor):
+                sessions.setdefault(number, Session()).series[name].append(piece)
+    for step, number, event in frame.events(part):
+        sessions.setdefault(number, Session()).events.append(event)
+    return [assemble(path, form, some, loss_key, notes) for some in frame.by_run(sessions)]
+
+
+@dataclass
+class _Frame:
+    """Steps, run and session of every row, told by the rows of the loss.
+
+    Attributes:
+        rows: the rows of the loss, or where there is none of the fullest column.
+        step_key: the counter; own: its rows and values.
+    """
+
+    rows: np.ndarray
+    layout: Stretches
+    step_key: str | None
+    own: tuple[np.ndarray, np.ndarray]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, table: Table, loss_key: str | None) -> _Frame:
+        """Choose the counter and sort the rows out."""
+        lead = loss_key or max((k for k in table.columns if step_rank(k) is None), key=lambda k: len(table.columns[k]))
+        rows, loss = table.columns[lead].rows(), table.columns[lead].values()
+        counters = {k: _at(table, k, rows) for k in table.columns if k != lead and (step_rank(k) is not None or normal(k) in EPOCHS)}
+        step_key = choose_steps(counters)
+        steps = filled(counters[step_key]) if step_key is not None else np.arange(len(rows))
+        epochs = next((v for k, v in counters.items() if k != step_key and normal(k) in EPOCHS and np.isfinite(v).all()), None)
+        own = (table.columns[step_key].rows(), table.columns[step_key].values()) if step_key else (rows[:0], loss[:0])
+        notes = [] if step_key is not None else [f"no field counts the steps of {lead}: its points are numbered from 0"]
+        return cls(rows, stretches(steps, loss, epochs), step_key, own, notes)
+
+    def pieces(self, rows: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, Piece]]:
+        """A column, session by session."""
+        steps, session, keep = self.place(rows)
+        if keep.all() and (session == session[0]).all():
+            yield int(session[0]), Piece(steps, values)
+            return
+        for number in np.unique(session):
+            some = keep & (session == number)
+            if some.any():
+                yield int(number), Piece(steps[some], values[some])
+
+    def place(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Step and session of rows, and whether they count."""
+        layout = self.layout
+        if len(rows) == len(self.rows) and (rows == self.rows).all():
+            return layout.steps, layout.session, layout.keep
+        before = np.clip(np.searchsorted(self.rows, rows, side="right") - 1, 0, None)
+        steps = layout.steps[before]
+        at = np.clip(np.searchsorted(self.own[0], rows), 0, max(len(self.own[0]) - 1, 0))
+        if len(self.own[0]):
+            stated = self.own[1][at]
+            usable = (self.own[0][at] == rows) & (np.abs(stated) < 2.0**62)
+            steps = np.where(usable, np.where(usable, stated, 0).astype(np.int64) + layout.shift[before], steps)
+        return steps, layout.session[before], layout.keep[before] | (self.rows[before] != rows)
+
+    def events(self, part: _Part) -> Iterator[tuple[int, int, Event]]:
+        """Marks and skipped steps with their step and session."""
+        for row, mark in part.marks:
+            steps, session, _ = self.place(np.array([row]))
+            yield int(steps[0]), int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
+        for key, column in part.table.columns.items():
+            steps, session, _ = self.place(column.rows())
+            for i, step in skipped(key, column.values(), steps):
+                yield step, int(session[i]), Event(step, "step_skipped", f"{key} counts it")
+
+    def by_run(self, sessions: dict[int, Session]) -> Iterator[list[Session]]:
+        """The sessions of each run; all but the first say from where they supersede."""
+        for run in np.unique(self.layout.run[self.layout.keep]):
+            mine = np.unique(self.layout.session[(self.layout.run == run) & self.layout.keep])
+            some = [sessions[int(number)] for number in mine if int(number) in sessions]
+            for number, session in zip(mine[1:].tolist(), some[1:], strict=True):
+                session.restart = int(self.layout.steps[(self.layout.session == number) & self.layout.keep][0])
+            if some:
+                yield some
+
+
+def _at(table: Table, key: str, rows: np.ndarray) -> np.ndarray:
+    """A column at some rows, NaN where it has no value."""
+    have, values = table.columns[key].rows(), table.columns[key].values()
+    at = np.clip(np.searchsorted(have, rows), 0, len(have) - 1)
+    return np.where(have[at] == rows, values[at], np.nan)

@@ -1,0 +1,167 @@
+"""Opens whatever a log lies in: a file, plain or compressed, or a pipe; in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+from stabilitylens.errors import BadInput
+from stabilitylens.readers._progress import progress
+
+PIPE = Path("-")
+HEAD = 1 << 18
+#: a longer line is cut into lines of this length
+LONGEST = 1 << 22
+_CHUNK = 1 << 20
+#: a compressed file that holds more than this is refused: none of the logs that we know of is near it
+_MOST = 1 << 36
+_PACKED = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF8: "utf-8"}
+
+
+@contextmanager
+def plain(path: Path) -> Iterator[Path]:
+    """A path whose bytes are a log's: the same one, or, for a pipe or a compressed file, a temporary one.
+
+    Raises:
+        BadInput: a compressed file is damaged before anything came out of it, or its format cannot be opened here.
+    """
+    kind = "pipe" if path == PIPE else _packed(path)
+    if kind is None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="stabilitylens-", ignore_cleanup_errors=True) as folder:
+        out = Path(folder) / (path.stem if kind != "pipe" and path.suffix else path.name)
+        if kind == "pipe":
+            _copy(sys.stdin.buffer, out, path)
+            with plain(out) as inner:
+                yield inner
+            return
+        with path.open("rb") as file, _unpacked(kind, file, path) as stream:
+            _copy(stream, out, path)
+        yield out
+
+
+def _packed(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        begin = file.read(6)
+    return next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), None)
+
+
+def _unpacked(kind: str, file: BinaryIO, path: Path) -> BinaryIO:
+    if kind == "gz":
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if kind == "bz2":
+        return bz2.BZ2File(file)  # type: ignore[return-value]
+    if kind == "xz":
+        return lzma.LZMAFile(file)  # type: ignore[return-value]
+    try:
+        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise BadInput(f"{path} is compressed with zstd; pip install zstandard, or unpack it first") from error
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+    return zstd.ZstdFile(file)  # type: ignore[no-any-return, unused-ignore]
+
+
+def _copy(stream: BinaryIO, out: Path, path: Path) -> None:
+    """What can be unpacked; the end of a cut file is lost, and what came before it is kept."""
+    with out.open("wb") as file:
+        try:
+            while chunk := stream.read(_CHUNK):
+                file.write(chunk)
+                if file.tell() > _MOST:
+                    raise BadInput(f"{path} unpacks to more than {_MOST >> 30} GiB; unpack and cut it first")
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if not file.tell():
+                raise BadInput(f"{path} is compressed and damaged from its beginning; make the archive again") from error
+        except Exception as error:
+            if isinstance(error, BadInput) or type(error).__module__.partition(".")[0] not in ("zstandard", "compression"):
+                raise
+            if not file.tell():
+                raise BadInput(f"{path} is compressed and damaged from its beginning; make the archive again") from error
+
+
+def head(path: Path) -> bytes:
+    """The first 256 KB of a file; nothing of a folder."""
+    if not path.is_file():
+        return b""
+    stat = path.stat()
+    return _head(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=8)
+def _head(path: Path, modified: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD)
+
+
+def is_text(begin: bytes) -> bool:
+    """Whether bytes are text, in UTF-8 or UTF-16; a few NULs and stray bytes do not matter."""
+    if not begin:
+        return False
+    if _encoding(begin) != "utf-8":
+        return True
+    odd = sum(begin.count(byte) for byte in range(32) if byte not in b"\t\n\r\x08\x0b\x0c\x1b")
+    text = begin.decode("utf-8", "replace")
+    return odd <= 0.1 * len(begin) and text.count("\ufffd") <= 0.02 * len(text) + 4
+
+
+def _encoding(begin: bytes) -> str:
+    return next((name for mark, name in _MARKS.items() if begin.startswith(mark)), "utf-8")
+
+
+def lines(path: Path, longest: int = LONGEST) -> Iterator[str]:
+    """The lines of a text, without their ends.
+
+    Lines end with LF, CR LF or CR alone, as the frames of a progress bar do. NULs and a byte-order mark are left out,
+    bytes that are no text become U+FFFD, and a line beyond ``longest`` bytes is cut into several.
+    """
+    for line in byte_lines(path, longest):
+        yield line.decode("utf-8", "replace")
+
+
+def byte_lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
+    """As ``lines``, in UTF-8 that is not decoded."""
+    rest = b""
+    for chunk in _chunks(path):
+        data = rest + chunk if rest else chunk
+        found = data.splitlines()
+        rest = found.pop() if found and data[-1:] not in (b"\n", b"\r") else b""
+        yield from found
+        while len(rest) > longest:
+            yield rest[:longest]
+            rest = rest[longest:]
+    if rest:
+        yield rest
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes as UTF-8 without NULs."""
+    encoding = _encoding(head(path))
+    decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding != "utf-8" else None
+    with path.open("rb") as file, progress(path) as advance:
+        first = True
+        while chunk := file.read(_CHUNK):
+            advance(len(chunk))
+            if decoder is not None:
+                chunk = decoder.decode(chunk).encode()
+            if first:
+                chunk, first = chunk.removeprefix(codecs.BOM_UTF8), False
+            yield chunk.replace(b"\0", b"") if b"\0" in chunk else chunk
+
