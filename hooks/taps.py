@@ -31,6 +31,13 @@ def main_tensor(out: Any) -> Tensor | None:
     return next((t for t in map(main_tensor, parts) if t is not None), None)
 
 
+def _precision(out: Tensor) -> str | None:
+    """What the blocks compute in: autocast's dtype where it is on, else that of their output."""
+    device = out.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else out.dtype
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}.get(dtype)
+
+
 class ForwardTaps:
     """Observes one forward between ``with`` and its end, and the backward that follows through tensor hooks.
 
@@ -52,6 +59,7 @@ class ForwardTaps:
         self.layers: dict[Site, None] = {}
         self.attention: dict[Site, None] = {}
         self.branch_kinds: dict[int, str] = {}
+        self.precision: str | None = None
         self.skipped: dict[str, str] = {}
         self._inside: list[Site] = []
         self._without_grad: Site | None = None
@@ -114,6 +122,7 @@ class ForwardTaps:
             self.skipped[site[0]] = "it returned no plain tensor"
             return
         self.layers[site] = None
+        self.precision = _precision(out)
         observe(lambda x: self._slots.add("resid", site, moments(x)), out)
         if out.requires_grad:
             self._gradient(site, out)

@@ -1,7 +1,19 @@
 import os
 
-import pytest
-import torch
+import jaxtyping
+
+# before anything of ours is imported; the public calls and the command line check their input themselves
+jaxtyping.install_import_hook(
+    [
+        *(f"stabilitylens.{n}" for n in ("kernels", "metrics", "readers", "reports", "rules", "writers")),
+        *(f"stabilitylens.{n}" for n in ("header", "incidents._scores", "incidents._baseline", "moments", "run")),
+        *(f"stabilitylens.hooks.{n}" for n in ("attention_view", "coverage", "parameters", "sample", "slots", "taps")),
+    ],
+    "typecheck.check",
+)
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

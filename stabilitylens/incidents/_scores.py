@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from scipy.ndimage import median_filter, uniform_filter1d
 
 from stabilitylens.incidents._baseline import SCALE_WINDOW, expected, scale
@@ -29,7 +30,7 @@ MEAN = 5.2
 #: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
 COMMON_SINGLE, COMMON_PAIR = 0.02, 0.007
 #: how far above the common ones a single point has to be. *Heuristic*.
-ABOVE_COMMON, ABOVE_PAIR = 1.25, 1.1
+ABOVE_COMMON, ABOVE_PAIR = 1.6, 1.1
 CLIP = 3.0
 #: neighbours that correlate more are no longer two witnesses; 0.83 was seen for a printed moving average.
 INDEPENDENT = 0.45
@@ -59,7 +60,7 @@ class Readings:
     scores: list[Score]
     noise: Points
     tame: Points
-    alone: Points
+    alone: Float[np.ndarray, " alone"]
 
 
 def clipped(z: Points) -> Points:
@@ -69,7 +70,7 @@ def clipped(z: Points) -> Points:
     return np.asarray(np.clip(z, middle - reach, middle + reach))
 
 
-def _alone(sigma: Points) -> Points:
+def _alone(sigma: Points) -> Float[np.ndarray, " alone"]:
     """The points whose neighbours are unremarkable: what single points do, excursions left out."""
     quiet = np.nan_to_num(sigma, nan=0.0) < CLIP
     beside = np.concatenate([quiet[1:], [True]]) & np.concatenate([[True], quiet[:-1]])

@@ -11,7 +11,9 @@ from stabilitylens.reports._series import worst
 Steps = Int[np.ndarray, " step"]
 
 
-def envelope(steps: Steps, values: Float[np.ndarray, " step"], columns: int) -> tuple[Steps, Float[np.ndarray, " step"]]:
+def envelope(
+    steps: Steps, values: Float[np.ndarray, " step"], columns: int
+) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, " kept"]]:
     """The lowest and the highest point of each column, at their own steps, and one of those that are not finite.
 
     Short curves come back as they are.
@@ -43,7 +45,7 @@ def _first_of(
 
 def thin_steps(
     steps: Steps, values: Float[np.ndarray, "step *rest"], columns: int, worse: Worse
-) -> tuple[Steps, Float[np.ndarray, "step *rest"]]:
+) -> tuple[Int[np.ndarray, " kept"], Float[np.ndarray, "kept *rest"]]:
     """At most ``columns`` steps, each the worrying end of its stretch, named after its last step."""
     if len(steps) <= columns:
         return steps, values

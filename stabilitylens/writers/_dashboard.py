@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Float
 
 from stabilitylens.header import Header
 from stabilitylens.tags import Tags
@@ -16,7 +15,7 @@ from stabilitylens.writers._layout import layout
 from stabilitylens.writers._plan import Plan, Planner
 from stabilitylens.writers._windows import Window
 
-Arrays = Mapping[str, Float[np.ndarray, "*where"]]
+Arrays = Mapping[str, np.ndarray]
 
 
 class Dashboard:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from stabilitylens.header import Header, Worse
 from stabilitylens.tags import Tags, clean, tag_of
@@ -37,7 +37,7 @@ class Plan:
     window: Window | None = None
     window_tag: str = ""
 
-    def values(self, array: Float[np.ndarray, "*where"]) -> list[float]:
+    def values(self, array: np.ndarray) -> list[float]:
         """One value a tag; NaN where nothing was observed."""
         rows = array.reshape(len(array), math.prod(array.shape[1:])) if array.ndim else array.reshape(1, 1)
         seen = rows[~np.isnan(rows)]

@@ -93,7 +93,7 @@ class RunWriter:
         self._arrays.append(arrayrecord.pack(arrayrecord.HEADER, self._start, wall, text.encode("utf-8", "replace")))
         self._events.append(protobuf.event(protobuf.HEADER, self._start, wall, values))
 
-    def step(self, step: int | np.integer, scalars: Mapping[str, float]) -> None:
+    def step(self, step: int | np.integer, scalars: Mapping[str, float | np.number]) -> None:
         """Record the scalars of a step: ``loss``, ``lr``, … and whatever the loop adds.
 
         Raises:
