@@ -44,10 +44,8 @@ class Entry:
 
     def __init__(self, subject: Subject, taps: ForwardTaps, wanted: Callable[[], bool], guard: Guard) -> None:
         self._model, self._taps, self._wanted, self.guard = subject.model, taps, wanted, guard
-        self._depth = 0
         self._open_at: nn.Module | None = None
         self._trains = subject.model.training
-        self.seen = False
         self._handles = []
         for holder in subject.holders:
             self._handles.append(holder.register_forward_pre_hook(_Hook(self._enter)))
@@ -74,7 +72,7 @@ class Entry:
             recomputing = torch._C._current_graph_task_id() != -1
             observed = torch.is_grad_enabled() and not recomputing and (self._model.training or not self._trains)
             if self._open_at is None and observed:
-                self._open_at, self.seen = module, True
+                self._open_at = module
                 self._taps.__enter__()
         except Exception as error:
             self.guard.failed("the beginning of a forward", error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,9 +111,11 @@ class Recorder:
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
         seen = coverage(self._subject, taps, parameters, arrays)
-        if labels != header.labels or seen != header.coverage:
-            fields = {name: getattr(header, name) for name in header.__dataclass_fields__}
-            self._header = Header(**fields | {"labels": labels, "coverage": seen})
+        recipe = header.recipe
+        if recipe is not None and recipe.precision is None:
+            recipe = replace(recipe, precision=taps.precision)
+        if (labels, seen, recipe) != (header.labels, header.coverage, header.recipe):
+            self._header = replace(header, labels=labels, coverage=seen, recipe=recipe)
             writer.header(self._header)
         # the every-step scalars are recorded already, and a second value at the same step would hide the first
         writer.sample(step, {k: v for k, v in arrays.items() if k not in ("grad_norm", "grad_norm_clipped")})
