@@ -14,32 +14,42 @@ from rich.table import Table
 import stabilitylens as sl
 from stabilitylens.demo.model import Decoder, Shape
 from stabilitylens.demo.training import Plan, train
+from stabilitylens.findings import Verdict
 from stabilitylens.report import Report, Subject
 
 RUNS = {"without_qk_norm": Shape(), "with_qk_norm": Shape(qk_norm=True)}
 #: only audited: deep Post-LN is trained with warm-up and care, or not at all
 POST_LN = Shape(depth=18, placement="post")
+SEVERITY_COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
-def _audit(console: Console) -> None:
+def _audit(console: Console, plan: Plan) -> None:
     console.rule("1. Audit: what the architectures say before training", align="left")
+    recipe = {"lr": plan.lr, "beta2": plan.beta2}
     shapes = {**{name.replace("_", " "): shape for name, shape in RUNS.items()}, "18 layers, Post-LN": POST_LN}
     for name, shape in shapes.items():
-        report = sl.audit(Decoder(shape), name=name)
+        report = sl.audit(Decoder(shape), recipe=recipe, name=name)
         anatomy = report.anatomy
         assert anatomy is not None
         console.print(
             f"[bold]{name}[/]: {anatomy.n_layers} layers, {anatomy.norm_placement}-norm ({anatomy.norm_kind}), "
             f"QK-Norm: {anatomy.qk_norm}, {anatomy.n_parameters:,} parameters"
         )
-        for finding in report.findings:
-            said = finding.message if finding.verdict == "fired" else finding.lacks or ""
-            console.print(f"  {_verdict(finding.verdict)} {finding.code} {finding.name}  [dim]{escape(said)}[/]")
+        _verdicts(console, report.subjects[0])
 
 
-def _verdict(verdict: str) -> str:
-    colour = {"fired": "bold red", "clear": "green", "not_evaluated": "yellow"}[verdict]
-    return f"[{colour}]{verdict.replace('_', ' '):>13}[/]"
+def _verdicts(console: Console, subject: Subject) -> None:
+    """Every rule's verdict: what fired with its worst place, then what is clear, then what was not evaluated."""
+    for findings in subject.fired_by_rule():
+        first, more = findings[0], len(findings) - 1
+        colour = SEVERITY_COLOURS[first.severity or "info"]
+        rest = f" (and in {more} more layers)" if more else ""
+        console.print(f"  [{colour}]fired, {first.severity}[/] {first.code} {first.name}: {escape(first.message)}{rest}")
+    verdicts: tuple[tuple[Verdict, str], ...] = (("clear", "green"), ("not_evaluated", "dim"))
+    for verdict, colour in verdicts:
+        codes = [finding.code for finding in subject.by_verdict(verdict)]
+        if codes:
+            console.print(f"  [{colour}]{verdict.replace('_', ' ')}[/] {len(codes)} rules: {', '.join(codes)}")
 
 
 def _train(console: Console, out: Path, plan: Plan) -> None:
@@ -71,6 +81,25 @@ def _compare(report: Report) -> Table:
     return table
 
 
+def _rules(report: Report) -> Table:
+    """The verdicts on both runs of every rule that fired on either."""
+    table = Table(title="rules that fired on either run", title_style="dim", title_justify="left")
+    table.add_column("rule")
+    fired: dict[str, str] = {f.code: f.name for f in report.findings if f.verdict == "fired"}
+    for subject in report.subjects:
+        table.add_column(Path(subject.name).name.replace("_", " "))
+    for code, name in sorted(fired.items()):
+        table.add_row(f"{code} {name}", *(_verdict(subject, code) for subject in report.subjects))
+    return table
+
+
+def _verdict(subject: Subject, code: str) -> str:
+    worst = next(f for f in subject.findings if f.code == code)
+    if worst.verdict == "fired":
+        return f"[{SEVERITY_COLOURS[worst.severity or 'info']}]fired, {worst.severity}[/]"
+    return "[green]clear[/]" if worst.verdict == "clear" else "not evaluated"
+
+
 def _late(subject: Subject, name: str, reduce: object) -> float:
     assert subject.run is not None
     series = subject.run[name]
@@ -91,16 +120,15 @@ def demonstrate(out: Path, plan: Plan | None = None) -> Report:
         The post-mortem of both runs.
     """
     console = Console(highlight=False)
-    _audit(console)
-    _train(console, out, plan or Plan())
+    plan = plan or Plan()
+    _audit(console, plan)
+    _train(console, out, plan)
     console.rule("3. Explain: the post-mortem of both recordings", align="left")
     report = sl.postmortem(*(out / "runs" / name for name in RUNS))
-    console.print(_compare(report))
+    console.print(_compare(report), _rules(report), sep="\n")
     for subject in report.subjects:
         console.print(f"\n[bold]{Path(subject.name).name.replace('_', ' ')}[/]: {escape(subject.headline)}")
-        for finding in subject.findings:
-            said = finding.message if finding.verdict == "fired" else finding.lacks or ""
-            console.print(f"  {_verdict(finding.verdict)} {finding.code} {finding.name}  [dim]{escape(said)}[/]")
+        _verdicts(console, subject)
         console.print(f"  [dim]observed: {escape(str(subject.header.coverage))}[/]")
     page = out / "report.html"
     page.write_text(report.to_html(), encoding="utf-8")
