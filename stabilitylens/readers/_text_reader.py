@@ -1,0 +1,59 @@
+"""What the readers of text logs have in common: how sure they are, and how they read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from stabilitylens.readers._names import loss_rank
+from stabilitylens.readers._rows import Mark, runs_from_rows
+from stabilitylens.readers._source import HEAD, head, is_text, lines
+from stabilitylens.readers._text_rows import Row, rows_of
+from stabilitylens.run import Run
+
+Rows = Iterator[Row | Mark]
+#: one tool's lines were found; lines with losses; lines with counters only; nothing yet in a file that goes on
+SIGNED, LOGS, HINTS, COUNTS, MAYBE = 0.8, 0.5, 0.3, 0.2, 0.05
+#: so many lines make a log. *Heuristic*.
+MANY = 5
+
+
+def begin_of(path: Path) -> str:
+    """The head of a text; nothing of what is no text."""
+    begin = head(path)
+    return begin.decode("utf-8", "replace") if is_text(begin) else ""
+
+
+def signed(pattern: str) -> Callable[[Path], float]:
+    """A sniff that is sure where a pattern occurs in the head of a text."""
+    compiled = re.compile(pattern, re.MULTILINE)
+    return lambda path: SIGNED if compiled.search(begin_of(path)) else 0.0
+
+
+def sureness(path: Path) -> float:
+    """How sure one can be that free text is a log: by its lines that hold a loss and are no JSON."""
+    begin = begin_of(path)
+    if not begin:
+        return 0.0
+    rows = [row for row in rows_of(line for line in begin.splitlines() if line[:2] != '{"') if not isinstance(row, Mark)]
+    losses = sum(any(map(loss_rank, row)) for row in rows)
+    if losses:
+        return LOGS if losses >= MANY else HINTS
+    return COUNTS if len(rows) >= MANY else MAYBE if path.stat().st_size > HEAD else 0.0
+
+
+def read_text(path: Path, form: str, mend: Callable[[Rows], Rows] = iter, edit: Callable[[str], str] | None = None) -> list[Run]:
+    """The runs of a text log.
+
+    Args:
+        path: the log.
+        form: the reader's name.
+        mend: what the reader puts right in rows.
+        edit: what it puts right in lines before they are read.
+
+    Raises:
+        BadInput: there is no number of any run in it.
+    """
+    source: Iterable[str] = lines(path) if edit is None else map(edit, lines(path))
+    return runs_from_rows(path, form, mend(rows_of(source)))

@@ -1,0 +1,178 @@
+"""Puts what the lines of a log say together to rows: a line, a block of lines, or a frame of a progress bar each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from stabilitylens.readers._names import loss_rank
+from stabilitylens.readers._rows import Mark
+from stabilitylens.readers._text_lines import plain
+from stabilitylens.readers._text_pairs import Pairs, Tokenizer
+from stabilitylens.readers._text_tables import Tables
+
+Row = dict[str, float]
+#: a line this many after the last of a row does not belong to it
+NEAR = 6
+#: frames of as many steps are kept open, as several workers draw one bar
+FRAMES = 32
+#: kinds of lines that are remembered
+KINDS = 4096
+#: a loss without any counter is believed from its third line on: a script at the head has such lines, too
+BELIEVED = 3
+_DIED = re.compile(r"\bloss\b.{0,60}\b(?:nan|inf|infinite|infinity)\b|\b(?:nan|inf|infinite)\b.{0,20}\bloss\b", re.I)
+_SKIPPED = re.compile(r"gradient overflow|skipping step|OVERFLOW!", re.I)
+
+
+def rows_of(lines: Iterable[str]) -> Iterator[Row | Mark]:
+    """Rows of the lines of a text log, and marks for what happened between them."""
+    book = _Book()
+    for line in plain(lines):
+        yield from book.line(line)
+    yield from book.end()
+
+
+@dataclass
+class _Open:
+    """A row that further lines may add to; own: the counters in its own line."""
+
+    own: Row = field(default_factory=dict)
+    row: Row = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    at: int = 0
+
+
+@dataclass
+class _Book:
+    """What is remembered between lines."""
+
+    pairs: Tokenizer = field(default_factory=Tokenizer)
+    table: Tables = field(default_factory=Tables)
+    context: Row = field(default_factory=dict)
+    open: _Open | None = None
+    frames: dict[tuple[tuple[str, float], ...], Row] = field(default_factory=dict)
+    held: dict[str, list[Row]] = field(default_factory=dict)
+    added: set[tuple[str, ...]] = field(default_factory=set)
+    believed: set[str] = field(default_factory=set)
+    loss_key: str = ""
+    at: int = 0
+
+    def line(self, line: str) -> Iterator[Row | Mark]:
+        """Read one line."""
+        self.at += 1
+        found = self.pairs(line)
+        if found is None or not (found.values or found.bar):
+            row = self.table(line)
+            if row is not None:
+                found = Pairs(values=row)
+        if found is not None and not found.counters and _tells_death(found):
+            yield from self._flush()
+            found = None if self.loss_key else found
+        if found is None:
+            yield from self._sentence(line)
+        elif found.bar:
+            yield from self._frame(found)
+        elif found.values:
+            yield from self._values(found)
+        elif found.counters:
+            yield from self._flush()
+            self.context = {key: value for key, value in self.context.items() if key == "epoch"} | found.counters
+
+    def end(self) -> Iterator[Row | Mark]:
+        """What is still open; if nothing else had a loss, also what was not believed."""
+        yield from self._flush()
+        if not self.loss_key:
+            for rows in self.held.values():
+                yield from rows
+
+    def _sentence(self, line: str) -> Iterator[Row | Mark]:
+        if len(line) > 400:
+            return
+        if self.loss_key and _DIED.search(line) and "if " not in line:
+            yield from self._flush()
+            yield {self.loss_key: math.nan}
+        elif _SKIPPED.search(line):
+            yield from self._flush()
+            yield Mark("step_skipped", line.strip()[:200])
+
+    def _frame(self, found: Pairs) -> Iterator[Row]:
+        if not found.values:
+            self.context |= found.counters
+            return
+        if self.open is not None:
+            yield from self._flush()
+        key = tuple(found.counters.items())
+        row = self._inherited(found.counters) | found.counters | found.values
+        if key in self.frames:
+            self.frames[key] |= row
+            return
+        self.frames[key] = row
+        if len(self.frames) > FRAMES:
+            yield self._told(self.frames.pop(next(iter(self.frames))))
+
+    def _values(self, found: Pairs) -> Iterator[Row]:
+        now = self.open
+        if now is not None and now.names.isdisjoint(found.values) and found.counters in ({}, now.own):
+            if self._belongs(now, found):
+                now.row |= found.values
+                now.names |= found.values.keys()
+                now.at = self.at
+            return
+        yield from self._flush()
+        row = self._inherited(found.counters) | found.counters | found.values
+        self.open = _Open(found.counters, row, set(found.values), self.at)
+
+    def _belongs(self, now: _Open, found: Pairs) -> bool:
+        """Whether a line adds to the row before it: by its counters, as part of a block, or as lines before it did."""
+        if found.counters:
+            return True
+        names = tuple(found.values)
+        known = names in self.added or any(map(loss_rank, names))
+        if len(self.added) < KINDS:
+            self.added.add(names)
+        return self.at - now.at <= NEAR and (known or not now.own)
+
+    def _inherited(self, own: Row) -> Row:
+        """Counters that lines before this one gave: what a line counts itself is finer than an epoch of before."""
+        if "epoch" in own and own["epoch"].is_integer():
+            return {}
+        if own.keys() - {"epoch"}:
+            return {key: value for key, value in self.context.items() if key == "epoch"}
+        return {key: value for key, value in self.context.items() if key not in own}
+
+    def _flush(self) -> Iterator[Row]:
+        for row in self.frames.values():
+            yield self._told(row)
+        self.frames.clear()
+        now, self.open = self.open, None
+        if now is None:
+            return
+        losses = [name for name in now.names if loss_rank(name)]
+        if now.own or (losses and len(now.row) > len(now.names)):
+            yield self._told(now.row)
+        elif losses:
+            yield from self._weighed(max(losses, key=loss_rank), now.row)
+
+    def _told(self, row: Row) -> Row:
+        best = max(row, key=loss_rank)
+        if loss_rank(best) > loss_rank(self.loss_key):
+            self.loss_key = best
+        return row
+
+    def _weighed(self, key: str, row: Row) -> Iterator[Row]:
+        """A row without any counter: believed when its like has come up a few times."""
+        if key in self.believed:
+            yield row
+            return
+        held = self.held.setdefault(key, [])
+        held.append(row)
+        if len(held) >= BELIEVED:
+            self.believed.add(key)
+            for one in self.held.pop(key):
+                yield self._told(one)
+
+
+def _tells_death(found: Pairs) -> bool:
+    return len(found.values) == 1 and all(math.isnan(value) or math.isinf(value) for value in found.values.values())

@@ -1,0 +1,39 @@
+"""Reads what fairseq prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stabilitylens.readers._reader import reader
+from stabilitylens.readers._rows import Mark
+from stabilitylens.readers._text_reader import Rows, read_text, signed
+from stabilitylens.run import Run
+
+_SUMMARY = re.compile(r"\| (?:INFO \| )?train \|.*?\| loss (?=\S)|\| epoch \d+ \| loss (?=\S)")
+_PREFIXES = ("train_", "valid_")
+
+
+@reader(name="fairseq", sniff=signed(r"\[train_inner\]\[INFO\]|\| train_inner \||\bfairseq(?:_cli|\.)[\w.]*\]?[ |\[]|\| epoch \d+.*\bnum_updates[= ]"))
+def read(path: Path) -> list[Run]:
+    """fairseq, its plain, ``simple`` and ``json`` log formats.
+
+    The steps are ``num_updates``; ``update`` is a fractional epoch. Numbers may be in quotes. Each epoch ends with a line of
+    averages over it, ``| train |``; where lines of single intervals are there too, it is a summary, ``epoch_loss``.
+    """
+    return read_text(path, "fairseq", _counted, _summary_named)
+
+
+def _summary_named(line: str) -> str:
+    found = _SUMMARY.search(line)
+    return line[:found.end() - 5] + "epoch_" + line[found.end() - 5:] if found else line
+
+
+def _counted(rows: Rows) -> Rows:
+    for row in rows:
+        if not isinstance(row, Mark):
+            row.pop("update", None)
+            for prefix in _PREFIXES:
+                if prefix + "num_updates" in row:
+                    row.setdefault("num_updates", row.pop(prefix + "num_updates"))
+        yield row
