@@ -36,6 +36,10 @@ def _drawable(series: Series) -> bool:
     return not series.axes and series.observed()
 
 
+def _has_before_clipping(subjects: Sequence[Subject]) -> bool:
+    return all(s.run is not None and "grad_norm" in s.run.series for s in subjects)
+
+
 def _curve(name: str, subjects: Sequence[Subject]) -> dict[str, Any]:
     have = [(i, s) for i, s in enumerate(subjects) if s.run is not None and name in s.run.series]
     series = [(i, subject.run.series[name]) for i, subject in have if subject.run is not None]
@@ -43,7 +47,7 @@ def _curve(name: str, subjects: Sequence[Subject]) -> dict[str, Any]:
         "title": name,
         "unit": series[0][1].unit,
         "definition": without_formula(series[0][1].definition),
-        "main": name in MAIN,
+        "main": name in MAIN and not (name == "grad_norm_clipped" and _has_before_clipping(subjects)),
         "log": spans_decades(np.concatenate([s.values for _, s in series])),
         "lines": [line(i, s.steps, s.values, COLUMNS // len(series)) for i, s in series],
         "bands": [
