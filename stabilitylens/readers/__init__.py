@@ -12,6 +12,9 @@ from stabilitylens.readers._source import PIPE, plain
 from stabilitylens.readers._unreadable import why_unreadable
 from stabilitylens.run import Run
 
+#: what a reader that is as sure as this cannot read, no other can; what one could not read, no guess can either
+SIGNED, GUESS = 0.9, 0.3
+
 __all__ = ["READERS", "Reader", "read", "read_all", "reader"]
 
 
@@ -69,11 +72,15 @@ def _renamed(runs: list[Run], inner: Path, path: Path) -> list[Run]:
 
 def _read(path: Path) -> list[Run]:
     why = None
-    for member in ranked(path) if path.exists() else ():
+    for sure, member in ranked(path) if path.exists() else ():
+        if why is not None and sure < GUESS:
+            break
         try:
             found = member.read(path)
             return found if isinstance(found, list) else [found]
         except BadInput as error:
+            if sure >= SIGNED:
+                raise
             why = why or error
     if path.is_dir() and (below := runs_below(path, _guarded)):
         return below

@@ -40,4 +40,4 @@ def _candidates(folder: Path, deep: int) -> Iterator[Path]:
 
 def _is_log(path: Path) -> bool:
     found = ranked(path) if path.is_file() or path.is_dir() else []
-    return bool(found) and float(found[0].sniff(path)) >= SURE
+    return bool(found) and found[0][0] >= SURE

@@ -49,7 +49,7 @@ def reader(*, name: str, sniff: Sniff) -> Callable[[Read], Read]:
     return register
 
 
-def ranked(path: Path) -> list[Reader]:
-    """The readers that take a path, the surest first."""
+def ranked(path: Path) -> list[tuple[float, Reader]]:
+    """The readers that take a path and how sure they are, the surest first."""
     sure = [(float(member.sniff(path)), member) for member in READERS]
-    return [member for score, member in sorted(sure, key=lambda pair: -pair[0]) if score > 0]
+    return [pair for pair in sorted(sure, key=lambda pair: -pair[0]) if pair[0] > 0]

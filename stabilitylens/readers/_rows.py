@@ -74,7 +74,7 @@ class _Part:
     marks: list[tuple[int, Mark]] = field(default_factory=list)
 
 
-def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Iterable[str] = ()) -> list[Run]:
+def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Iterable[str] = (), loss_key: str | None = None) -> list[Run]:
     """The runs that rows tell of.
 
     Args:
@@ -82,6 +82,7 @@ def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Ite
         form: the reader's name.
         rows: rows and marks, in the order of the file; may be a generator, and is streamed.
         notes: what the reader skipped; read after the rows, so a list that the generator fills will do.
+        loss_key: the field that is the loss where the format leaves no choice; by default it is chosen.
 
     Raises:
         BadInput: no row has a number other than its counters.
@@ -89,7 +90,7 @@ def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Ite
     parts = [part for part in _parts(rows) if any(step_rank(key) is None for key in part.table.columns)]
     if not parts:
         raise BadInput(f"{path} was read as {form}, but holds no number of any run; give a log that has losses in it")
-    found = [run for part in parts for run in _runs(path, form, part)]
+    found = [run for part in parts for run in _runs(path, form, part, loss_key)]
     runs = [run for run in found if "loss" in run.series] or [run for run in found if max(map(len, run.values())) >= FEW]
     if not runs:
         raise BadInput(f"{path} was read as {form}, but has no loss and no series in it; give a log of a training run")
@@ -113,10 +114,10 @@ def _parts(rows: Iterable[Row | Mark]) -> list[_Part]:
     return parts
 
 
-def _runs(path: Path, form: str, part: _Part) -> list[Run]:
+def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
     table = part.table
     columns = {key: column.values() for key, column in table.columns.items()}
-    loss_key = choose_loss(columns)
+    loss_key = given if given in columns else choose_loss(columns)
     frame = _Frame.of(table, loss_key)
     notes = [*frame.notes, *frame.layout.notes]
     if table.left_out:

@@ -38,7 +38,7 @@ def read_sessions(files: list[Path], notes: list[str]) -> list[Session]:
     for path in sorted(files, key=lambda file: (not is_arrays(file), file.name)):
         session = sessions.setdefault(session_of(path.name) or 0, Session())
         file = read_arrays(path) if is_arrays(path) else read_events(path)
-        notes += _damage(path, file)
+        notes += damage(path, file)
         session.records += file.records - file.unread
         if isinstance(file, ArrayFile):
             _add_arrays(session, file)
@@ -47,7 +47,7 @@ def read_sessions(files: list[Path], notes: list[str]) -> list[Session]:
     return [sessions[number] for number in sorted(sessions)]
 
 
-def _damage(path: Path, file: ArrayFile | EventFile) -> Iterator[str]:
+def damage(path: Path, file: ArrayFile | EventFile) -> Iterator[str]:
     size = path.stat().st_size
     for begin, end in file.gaps:
         if end == size:

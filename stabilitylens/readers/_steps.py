@@ -31,11 +31,10 @@ def choose_steps(columns: Mapping[str, Float[np.ndarray, " row"]]) -> str | None
 
 
 def _counts(values: Float[np.ndarray, " row"]) -> bool:
-    there = values[~np.isnan(values)]
+    there = values[np.abs(values) < _LARGEST]
     if len(there) < COVERED * len(values) or not len(there):
         return False
-    usable = np.abs(there) < _LARGEST
-    whole = usable & (there == np.round(np.where(usable, there, 0)))
+    whole = there == np.round(there)
     return bool(whole.mean() >= WHOLE and (len(there) == 1 or np.ptp(there[whole]) > 0))
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import codecs
 import os
+import re
+import zipfile
 from pathlib import Path
 
 from stabilitylens.readers._events import read_events
-from stabilitylens.writers._session import FOLDER, session_of
+from stabilitylens.readers._source import head, is_text
 
-_WANTED = "give the log directory that was passed to stabilitylens.attach"
+_WANTED = "give a training run's log, or the log directory that was passed to stabilitylens.attach"
 _SHOWN = 8
+_POINTER = b"version https://git-lfs.github.com/spec/"
+#: what is no log, by its first bytes
+_KINDS = {
+    b"\x89PNG": "a picture (PNG)", b"\xff\xd8\xff": "a picture (JPEG)", b"GIF8": "a picture (GIF)", b"RIFF": "a sound, film or picture",
+    b"%PDF": "a PDF", b"\x80\x02": "a pickle, which is never opened here", b"\x80\x03": "a pickle, which is never opened here",
+    b"\x80\x04": "a pickle, which is never opened here", b"\x80\x05": "a pickle, which is never opened here",
+    b"\x93NUMPY": "a NumPy array", b"\x7fELF": "a program", b"SQLite format 3": "an SQLite database", b"PAR1": "a Parquet file",
+    b"\x89HDF": "an HDF5 file", b"GGUF": "model weights (GGUF)",
+}  # fmt: skip
+_SETTING = re.compile(rb"^\s*[\w.\-]+\s*[:=]", re.MULTILINE)
 
 
 def why_unreadable(path: Path) -> str:
@@ -29,41 +40,44 @@ def _folder(path: Path) -> str:
     names = sorted(os.listdir(path))
     if not names:
         return f"{path} is an empty folder; {_WANTED}"
-    if runs := _runs(path):
-        many = "runs" if len(runs) > 1 else "run"
-        return f"{path} is a folder of {len(runs)} {many} ({_some(runs)}); give the path of one of them"
     events = [name for name in names if "tfevents" in name]
     if events:
         return _file(path / events[0])
-    return f"{path} is a folder without a recording (it holds {_some(names)}); {_WANTED}"
-
-
-def _runs(path: Path) -> list[str]:
-    """Recordings up to three folders down, by their relative path."""
-    folders = [found for depth in range(1, 4) for found in path.glob("*/" * depth + FOLDER) if found.is_dir()]
-    runs = [found.parent for found in folders if any(session_of(name) is not None for name in os.listdir(found))]
-    return sorted(str(run.relative_to(path)) for run in runs)
+    return f"{path} is a folder without a recording or another log (it holds {_some(names)}); {_WANTED}"
 
 
 def _file(path: Path) -> str:
-    with path.open("rb") as file:
-        begin = file.read(4096)
+    begin = head(path)
     if not begin:
         return f"{path} is an empty file; {_WANTED}"
-    if "tfevents" in path.name or begin[4:8] == bytes(4):
-        found = read_events(path)
-        if found.records:
-            tags = [t.tag for t in found.scalars] + [v.tag for o in found.others for v in o.event.summary.value]
-            holds = f"with the tags {_some(list(dict.fromkeys(tags)))}" if tags else "without any tag"
-            return f"{path} is an event file {holds}, which stabilitylens.attach did not write; {_WANTED}"
-    kind = "text" if _is_text(begin) else "binary"
-    return f"{path} is a {kind} file that is no recording; {_WANTED}"
+    if begin.startswith(_POINTER):
+        return f"{path} is a Git LFS pointer, not the file it stands for; run git lfs pull in its repository"
+    if begin[4:8] == bytes(4) and (said := _events(path)) is not None:
+        return said
+    return f"{path} is {_kind(path, begin)}, in which no loss was found; {_WANTED}"
 
 
-def _is_text(begin: bytes) -> bool:
-    """Whether the beginning of a file is UTF-8, the last character of which may be cut."""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(begin)
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in begin
+def _events(path: Path) -> str | None:
+    found = read_events(path)
+    if not found.records:
+        return None
+    tags = [t.tag for t in found.scalars] + [v.tag for o in found.others for v in o.event.summary.value]
+    holds = f"with the tags {_some(list(dict.fromkeys(tags)))}" if tags else "without any tag"
+    return f"{path} is an event file {holds}, in which no scalar of a training was found; {_WANTED}"
+
+
+def _kind(path: Path, begin: bytes) -> str:
+    known = next((kind for magic, kind in _KINDS.items() if begin.startswith(magic)), None)
+    if known is not None:
+        return f"a binary file ({known.partition(' ')[2]})" if known.startswith(("a ", "an ")) else f"a binary file ({known})"
+    if begin.startswith(b"PK\x03\x04"):
+        torch = zipfile.is_zipfile(path) and any(name.endswith("data.pkl") for name in zipfile.ZipFile(path).namelist())
+        return "a binary file (weights saved by torch.save)" if torch else "a binary file (a zip archive: unpack it first)"
+    if not is_text(begin):
+        return "a binary file"
+    if begin.lstrip()[:1] in (b"{", b"["):
+        return "a text file of JSON"
+    if begin.lstrip()[:1] == b"<":
+        return "a text file of HTML or XML"
+    settings = len(_SETTING.findall(begin)) >= 0.8 * (begin.count(b"\n") + 1)
+    return "a text file of settings" if settings else "a text file"

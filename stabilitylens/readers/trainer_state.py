@@ -1,0 +1,62 @@
+"""Reads ``trainer_state.json`` of the Hugging Face Trainer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stabilitylens.errors import BadInput
+from stabilitylens.readers._json import begins_json, document
+from stabilitylens.readers._reader import reader
+from stabilitylens.readers._rows import runs_from_rows
+from stabilitylens.run import Run
+
+NAME = "trainer_state.json"
+_STEP = re.compile(rb'"global_step"\s*:\s*(\d+)')
+#: only the row that sums up the training has these
+_SUMMARY = ("train_runtime", "train_steps_per_second")
+
+
+def _is_state(path: Path) -> bool:
+    return b'"log_history"' in begins_json(path)
+
+
+def state_of(path: Path) -> Path | None:
+    """The latest state at a path: the file, or in a folder that of the last checkpoint."""
+    if path.is_file():
+        return path if _is_state(path) else None
+    states = [path / NAME, *path.glob(f"checkpoint-*/{NAME}")]
+    return max((state for state in states if state.is_file() and _is_state(state)), key=_global_step, default=None)
+
+
+def _global_step(path: Path) -> int:
+    found = _STEP.search(begins_json(path))
+    return int(found[1]) if found else -1
+
+
+def _rows(history: list[Any]) -> Iterator[dict[str, Any]]:
+    for row in history:
+        if isinstance(row, dict):
+            yield row if not any(key in row for key in _SUMMARY) else {k: v for k, v in row.items() if k != "train_loss"}
+
+
+@reader(name="trainer_state", sniff=lambda path: 0.95 if state_of(path) is not None else 0.0)
+def read(path: Path) -> list[Run]:
+    """``trainer_state.json`` of the Hugging Face Trainer and all that build on it.
+
+    Give the file, or a folder of checkpoints: the state with the largest ``global_step`` holds the history of all. The
+    loss is ``loss``; ``train_loss`` of the last row is the mean over the whole training and left out. The Trainer's
+    ``logging_nan_inf_filter``, on by default, puts the running mean in the place of a NaN loss.
+    """
+    state, notes = state_of(path), list[str]()
+    assert state is not None
+    found = document(state, notes)
+    history = found.get("log_history") if isinstance(found, dict) else found
+    rows = list(_rows(history)) if isinstance(history, list) else []
+    if not any("loss" in key for row in rows for key in row):
+        what = "only the summary of a training" if rows else "nothing"
+        raise BadInput(f"the log_history of {state} holds {what}, no step; set logging_steps, or give the run's console log")
+    return runs_from_rows(state, "trainer_state", rows, notes)
+
