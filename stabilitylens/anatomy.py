@@ -20,6 +20,7 @@ class SubLayer:
         module: canonical name of the module that holds the branch, as far as it can be told.
         placement: of this branch's norms alone.
         norm_kind: ``layernorm``, ``rmsnorm``, ``groupnorm``, ``batchnorm``, ``dyt``, ``derf``, … or None.
+        alpha: what ``dyt`` or ``derf`` multiplies its input by; None for other norms, and without weights.
     """
 
     layer: int | None
@@ -28,6 +29,7 @@ class SubLayer:
     placement: Placement
     norm_kind: str | None
     uncertain: bool = False
+    alpha: float | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,15 @@ class Anatomy:
 
     Model-level fields are those of the majority of sub-layers or calls; a field whose name is in
     ``uncertain`` could not be told with confidence. None means not known or not applicable.
+
+    Attributes:
+        residual_scale: whether a factor, constant or learned, weighs a branch or the stream where they are
+            added, as in ReZero, LayerScale and DeepNorm.
+        norm_scale: whether a factor that shrinks with depth follows the norms of branches (LayerNorm scaling).
+        gated: whether feed-forward branches multiply two projections of their input (SwiGLU and its kin).
+        reads_tokens: whether the input is token ids that are looked up in a table.
+        norm_precision: what the norms' statistics are computed in where the model is in 16 bit: ``fp32``, ``bf16``
+            or ``fp16``.
     """
 
     norm_placement: Placement | None = None
@@ -74,6 +85,11 @@ class Anatomy:
     attention_calls: tuple[AttentionCall, ...] = ()
     uncertain: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    residual_scale: bool | None = None
+    norm_scale: bool | None = None
+    gated: bool | None = None
+    reads_tokens: bool | None = None
+    norm_precision: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the header of a run."""

@@ -170,6 +170,7 @@ ORACLES: dict[str, Callable[[Raw, str], np.ndarray]] = {
     "key_norm": lambda r, axes: np.linalg.norm(r.key, axis=-1).mean(-1),
     "value_norm": lambda r, axes: np.linalg.norm(r.value, axis=-1).mean(-1),
     "max_attn_logit": lambda r, axes: softmax_rows(r)[0].max((-2, -1)),
+    "masked_rows": lambda r, axes: np.zeros((CALLS, HEADS)),
     "attn_entropy": lambda r, axes: row_entropy(softmax_rows(r)[1]).mean(-1),
     "attn_entropy_ratio": lambda r, axes: (
         row_entropy(softmax_rows(r)[1])[..., 1:] / np.log(np.arange(2, KEYS + 1))

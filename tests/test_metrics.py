@@ -103,7 +103,7 @@ def test_a_nonfinite_input_is_never_hidden(member: Metric, bad: float):
 
 
 def _sums(rows) -> list[str]:
-    return [n for n in rows.names() if n not in ("count", "rows", "rows_gt1", "masked_rows")]
+    return [n for n in rows.names() if n not in ("count", "rows", "rows_gt1")]
 
 
 @pytest.mark.parametrize("name", cases.DEGREE)
@@ -212,3 +212,12 @@ def test_what_no_tap_delivered_is_left_out():
     rows = cases.taps(cases.raw())
     got = compute(cases.sample({"resid": rows["resid"]}))
     assert set(got) == {"resid_rms/layer", "resid_absmax/layer", "nonfinite_count/layer"}
+
+
+def test_rows_that_see_no_key_are_counted_and_their_absence_is_zero():
+    rows = cases.attention(cases.raw())
+    masked = METRICS["masked_rows"].function
+    some = replace(rows, masked_rows=np.arange(8.0).reshape(rows.rows.shape))
+    np.testing.assert_array_equal(masked(some), np.arange(8.0).reshape(rows.rows.shape))
+    everything = replace(rows, rows=np.zeros_like(rows.rows), masked_rows=np.full_like(rows.rows, 5.0))
+    assert np.all(masked(everything) == 5) and np.all(masked(rows) == 0)

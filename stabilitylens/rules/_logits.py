@@ -43,7 +43,7 @@ def logit_growth(run: Run) -> list[Growth]:
     series = sampled(run, "max_attn_logit")
     level = levels(series)
     grown = []
-    for index in np.argwhere(level > LOGIT_WATCHED):
+    for index in np.argwhere(level > LOGIT_WATCHED).tolist():
         head = track(run, series, tuple(index))
         going_up = rising(head)
         if going_up or (head.level > LOGIT_HIGH and held(head)):

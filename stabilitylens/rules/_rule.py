@@ -11,7 +11,10 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.findings import SEVERITIES, Finding, Severity, Where
 from stabilitylens.recipe import Recipe
 from stabilitylens.registry import Registry
-from stabilitylens.run import Run
+from stabilitylens.run import INITIAL, Run
+
+#: heuristic: a model this many times larger than those of a rule's evidence is told so
+BEYOND = 5.0
 
 
 class Lacks(Exception):
@@ -47,7 +50,10 @@ Check = Callable[[Evidence], list[Fired]]
 class Rule:
     """A rule: ``code`` and ``name`` (its file's), what it ``needs``, its ``page`` and its check.
 
-    ``needs`` names ``anatomy``, ``recipe`` or a series of the run, as ``max_attn_logit``.
+    Attributes:
+        needs: ``anatomy``, ``recipe`` or a series of the run, as ``max_attn_logit``.
+        evidence_scale: parameters of the largest model in its evidence, where that is known.
+        initial: whether one sample at initialisation is enough for it.
     """
 
     code: str
@@ -56,6 +62,13 @@ class Rule:
     since: str
     page: str
     check: Check
+    evidence_scale: float | None = None
+    initial: bool = False
+
+    @property
+    def static(self) -> bool:
+        """Whether it needs no run."""
+        return set(self.needs) <= {"anatomy", "recipe"}
 
     def section(self, title: str) -> str:
         """The text under a heading of the page, empty where the page has none."""
@@ -76,12 +89,14 @@ class Rule:
 RULES: Registry[Rule] = Registry("stabilitylens.rules")
 
 
-def rule(*, code: str, needs: Iterable[str], since: str) -> Callable[[Check], Check]:
-    """Register a rule under the name of its function (underscores become hyphens)."""
+def rule(
+    *, code: str, needs: Iterable[str], since: str, evidence_scale: float | None = None, initial: bool = False
+) -> Callable[[Check], Check]:
+    """Register a rule under the name of its function (underscores become hyphens); see :class:`Rule`."""
 
     def register(check: Check) -> Check:
-        name = check.__name__.replace("_", "-")
-        RULES.add(code, Rule(code, name, tuple(needs), since, inspect.cleandoc(check.__doc__ or ""), check))
+        name, page = check.__name__.replace("_", "-"), inspect.cleandoc(check.__doc__ or "")
+        RULES.add(code, Rule(code, name, tuple(needs), since, page, check, evidence_scale, initial))
         return check
 
     return register
@@ -100,6 +115,8 @@ def verdicts(member: Rule, evidence: Evidence) -> list[Finding]:
     """One rule's findings: one or more that fired, or a single one that is clear or not evaluated."""
     blank = Finding(evidence.name, member.code, member.name, "clear", message=member.summary, sources=member.sources)
     lacks = [m for m in (_missing(need, evidence) for need in member.needs) if m]
+    if not lacks and evidence.run is not None and evidence.run.format == INITIAL and not (member.initial or member.static):
+        lacks = ["a recorded run: one sample at initialisation shows no growth"]
     if not lacks:
         try:
             fired = member.check(evidence)
@@ -112,10 +129,25 @@ def verdicts(member: Rule, evidence: Evidence) -> list[Finding]:
     return [
         replace(
             blank, verdict="fired", severity=f.severity, confidence=f.confidence, where=f.where,
-            observed=f.observed, threshold=f.threshold, message=f.message, remedy=member.section("Remedy"),
+            observed=f.observed, threshold=f.threshold, message=f.message + _scales(member, evidence),
+            remedy=member.section("Remedy"),
         )
         for f in fired
     ]
+
+
+def _scales(member: Rule, evidence: Evidence) -> str:
+    """A clause where the model is far larger than those of the rule's evidence; else nothing."""
+    size = evidence.anatomy.n_parameters if evidence.anatomy is not None else None
+    if size is None or member.evidence_scale is None or size < BEYOND * member.evidence_scale:
+        return ""
+    return f"; the evidence is at {in_words(member.evidence_scale)} parameters, this model has {in_words(size)}"
+
+
+def in_words(count: float) -> str:
+    """E.g. ``8.03 billion``, ``124 million``."""
+    unit, word = next(((u, w) for u, w in ((1e12, "trillion"), (1e9, "billion")) if count >= u), (1e6, "million"))
+    return f"{count / unit:.3g} {word}"
 
 
 def judge(evidence: Evidence, *, static: bool | None = None) -> list[Finding]:
@@ -123,9 +155,11 @@ def judge(evidence: Evidence, *, static: bool | None = None) -> list[Finding]:
 
     Args:
         evidence: anatomy, recipe and run, as far as they are known.
-        static: True for only the rules that need no run, None for all.
+        static: True for only the rules that judge a model before training: those that need no run, and where
+            there is a run of one sample at initialisation those that can be judged by it. None for all.
     """
-    members = [m for m in RULES if not static or set(m.needs) <= {"anatomy", "recipe"}]
+    measured = evidence.run is not None and evidence.run.format == INITIAL
+    members = [m for m in RULES if not static or m.static or (m.initial and measured)]
     found = [f for m in members for f in verdicts(m, evidence)]
     order = {"fired": 0, "not_evaluated": 1, "clear": 2}
     return sorted(found, key=lambda f: (order[f.verdict], -SEVERITIES.get(f.severity or "info", 0), f.code))

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from stabilitylens.findings import Where
 from stabilitylens.rules._rule import Evidence, Lacks
-from stabilitylens.run import Run, Series
+from stabilitylens.run import INITIAL, Run, Series
 
 #: heuristic: samples whose median is the present level, so that a single one decides nothing
 RECENT = 5
@@ -72,8 +72,9 @@ def sampled(run: Run, name: str, least: int = MIN_SAMPLES) -> Series:
     """A series of the run, by name.
 
     Raises:
-        Lacks: it is missing, or has nowhere ``least`` observed samples.
+        Lacks: it is missing, or has nowhere ``least`` observed samples; at initialisation one is enough.
     """
+    least = 1 if run.format == INITIAL else least
     reason = run.why_missing(name)
     if reason is not None:
         raise Lacks(reason)

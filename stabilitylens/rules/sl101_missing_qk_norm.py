@@ -13,7 +13,7 @@ PARAMETERS_LARGE = 7e9
 LR_HIGH = 1e-2
 
 
-@rule(code="SL101", needs=("anatomy",), since="0.1.0")
+@rule(code="SL101", needs=("anatomy",), since="0.1.0", evidence_scale=2.2e10)
 def missing_qk_norm(evidence: Evidence) -> list[Fired]:
     """Queries and keys are normalised, or their logits capped, in every attention call.
 
@@ -22,7 +22,10 @@ def missing_qk_norm(evidence: Evidence) -> list[Fired]:
     the architecture, so by itself it is
 
     - information;
-    - a warning from 7 billion parameters on, at learning rates of 0.01 or more (SGD excepted), or with Muon.
+    - a warning from 7 billion parameters on, at learning rates of 0.01 or more (SGD excepted), with Muon, or where
+      modalities share one stream.
+
+    A recipe that clips query and key weights (`qk_clip`) bounds them too, and is clear.
 
     A recorded run decides over both: it is an error where a head's `max_attn_logit` grew past 1,000, a
     warning where it is past 100 and rising, and information where logits were recorded and stayed calm.
@@ -49,14 +52,15 @@ def missing_qk_norm(evidence: Evidence) -> list[Fired]:
 
     ## Known false positives
     - Models that were already trained and are only fine-tuned at a small learning rate.
-    - Bounds that are applied to the weights, such as QK-Clip or σReparam, which the forward does not show.
+    - Bounds that are applied to the weights, such as σReparam or QK-Clip, which the forward does not show; the recipe
+      can say the latter.
 
     ## Remedy
     Add an RMSNorm over each head to queries and keys, before the rotary embedding. Qwen3, Gemma 3 and OLMo 2 have
     one. Otherwise watch `max_attn_logit`, and lower the learning rate when it rises past 100.
     """
     bare, total = _unbounded(evidence.anatomy)
-    if not bare:
+    if not bare or (evidence.recipe is not None and evidence.recipe.qk_clip):
         return []
     severity, reason, confidence = _weigh(evidence)
     uncertain = evidence.anatomy is not None and "qk_norm" in evidence.anatomy.uncertain
@@ -105,6 +109,8 @@ def _risks(anatomy: Anatomy | None, recipe: Recipe | None) -> Iterator[str]:
     size = anatomy.n_parameters if anatomy is not None else None
     if size is not None and size >= PARAMETERS_LARGE:
         yield f"the size of {size / 1e9:.3g} billion parameters"
+    if recipe is not None and recipe.multimodal:
+        yield "the mix of modalities in one stream"
     optimizer = (recipe.optimizer or "").lower() if recipe is not None else ""
     if "muon" in optimizer:
         yield "the optimizer Muon"

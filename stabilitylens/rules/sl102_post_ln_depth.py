@@ -2,11 +2,10 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.findings import Severity
 from stabilitylens.recipe import Recipe
 from stabilitylens.rules import Evidence, Fired, Lacks, rule
+from stabilitylens.rules._recipe import WARM_UP
 
 #: heuristic: BERT-base and the original Transformer's encoder and decoder together have 12
 LAYERS = 12
-#: warm-up in units of 1/(1-β2) steps, after Ma and Yarats (https://arxiv.org/abs/1910.04209)
-WARM_UP = 2.0
 
 
 @rule(code="SL102", needs=("anatomy",), since="0.1.0")
@@ -14,7 +13,7 @@ def post_ln_depth(evidence: Evidence) -> list[Fired]:
     """Blocks with the norm after the residual sum (Post-LN) are stacked no deeper than 12.
 
     ## What it flags
-    More than 12 blocks that all compute N(x + F(x)). It is a warning, and information where the recipe has a
+    More than 12 blocks that all compute N(x + F(x)), with no factor on stream or branch at their sum. It is a warning, and information where the recipe has a
     warm-up of at least 2/(1−β2) steps (40 for β2 = 0.95, 2,000 for 0.999). The placement is read from the order of
     operations, never from the names of modules.
 
@@ -40,14 +39,14 @@ def post_ln_depth(evidence: Evidence) -> list[Fired]:
     18 blocks are Post-LN, more than 12, and no warm-up is known.
 
     ## Known false positives
-    - DeepNorm and Admin scale the residual or the initialisation for depth; this rule does not tell them apart.
+    - Initialisations made for depth, such as Admin's, which the dataflow does not show.
     - Models that were trained elsewhere and are only fine-tuned.
 
     ## Remedy
     Pre-LN (x + F(N(x))) or Peri-LN (x + N(F(N(x)))). To stay with Post-LN: DeepNorm, and a longer warm-up.
     """
     depth = _post_ln_blocks(evidence.anatomy)
-    if depth <= LAYERS:
+    if depth <= LAYERS or (evidence.anatomy is not None and evidence.anatomy.residual_scale):
         return []
     severity, warm_up = _weigh(evidence.recipe)
     uncertain = evidence.anatomy is not None and "norm_placement" in evidence.anatomy.uncertain

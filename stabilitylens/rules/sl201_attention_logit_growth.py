@@ -1,11 +1,17 @@
-from stabilitylens.findings import Severity
+from collections.abc import Iterator
+
+import numpy as np
+
+from stabilitylens.anatomy import Anatomy
+from stabilitylens.findings import Severity, Where
 from stabilitylens.rules import Evidence, Fired, rule
 from stabilitylens.rules._layers import at, number, per_layer
 from stabilitylens.rules._logits import LOGIT_EXTREME, LOGIT_HIGH, LOGIT_WATCHED, Growth, logit_growth
-from stabilitylens.rules._track import recorded
+from stabilitylens.rules._track import levels, recorded, sampled, track
+from stabilitylens.run import INITIAL, Run
 
 
-@rule(code="SL201", needs=("max_attn_logit",), since="0.1.0")
+@rule(code="SL201", needs=("max_attn_logit",), since="0.1.0", initial=True)
 def attention_logit_growth(evidence: Evidence) -> list[Fired]:
     """Attention logits stay within the range where softmax is well behaved.
 
@@ -18,7 +24,10 @@ def attention_logit_growth(evidence: Evidence) -> list[Fired]:
 
     Rising means that the Theil-Sen slope over the last half of the run is positive with 95 %
     confidence and amounts to a tenth of the level, or that the level is half again the median of that
-    half. A head that passed 100 and came down again is not flagged.
+    half. A head that passed 100 and came down again is not flagged. Before training, a head whose largest logit is
+    past 100 is flagged: a warning.
+
+    Where that head's queries and keys are normalised, the message says so: then the gains of the norm have grown.
 
     ## Why it matters
     Logits are q·k·scale, so they grow with the product of both norms. Once they are large, softmax puts all
@@ -52,7 +61,24 @@ def attention_logit_growth(evidence: Evidence) -> list[Fired]:
     re-warm-up. Without a change of architecture: lower the peak learning rate, or clip the query and key weights
     of the heads that grow (QK-Clip).
     """
-    return per_layer(_fired(growth) for growth in logit_growth(recorded(evidence)))
+    run = recorded(evidence)
+    if run.format == INITIAL:
+        return per_layer(_at_start(run))
+    return per_layer(_fired(growth, evidence.anatomy) for growth in logit_growth(run))
+
+
+def _at_start(run: Run) -> Iterator[Fired]:
+    series = sampled(run, "max_attn_logit")
+    level = levels(series)
+    for index in sorted(np.argwhere(level > LOGIT_WATCHED).tolist(), key=lambda i: -float(level[tuple(i)])):
+        head = track(run, series, tuple(index))
+        message = f"max_attn_logit of {at(head.where)} is {number(head.level)} before training"
+        yield Fired("warning", message, head.level, LOGIT_WATCHED, head.since(LOGIT_WATCHED), confidence=0.8)
+
+
+def _normalised(where: Where, anatomy: Anatomy | None) -> bool:
+    calls = anatomy.attention_calls if anatomy is not None else ()
+    return any(call.qk_norm != "none" for call in calls if call.layer == where.layer and where.layer is not None)
 
 
 def _severity(growth: Growth) -> Severity:
@@ -60,13 +86,15 @@ def _severity(growth: Growth) -> Severity:
     return "error" if extreme else "warning"
 
 
-def _fired(growth: Growth) -> Fired:
+def _fired(growth: Growth, anatomy: Anatomy | None) -> Fired:
     head = growth.track
+    gains = _normalised(head.where, anatomy)
     passed = next(limit for limit in (LOGIT_EXTREME, LOGIT_HIGH, LOGIT_WATCHED) if growth.level > limit)
     return Fired(
         _severity(growth),
         f"max_attn_logit of {at(head.where)} grew from {number(head.early)} to {number(head.level)}"
-        f"{' and is still rising' if growth.rising else ''}; it passed 100 at step {head.first(LOGIT_WATCHED)}",
+        f"{' and is still rising' if growth.rising else ''}; it passed 100 at step {head.first(LOGIT_WATCHED)}"
+        + ("; queries and keys are normalised there, so the gains of that norm have grown" if gains else ""),
         observed=head.level, threshold=passed, where=head.since(LOGIT_WATCHED),
         confidence=0.9 if growth.rising else 0.7,
     )

@@ -18,7 +18,7 @@ RATIO_LOW = 0.1
 RATIO_COLLAPSED = 0.03
 
 
-@rule(code="SL202", needs=("attn_entropy_ratio",), since="0.1.0")
+@rule(code="SL202", needs=("attn_entropy_ratio",), since="0.1.0", initial=True)
 def attention_entropy_collapse(evidence: Evidence) -> list[Fired]:
     """Attention spreads over more than one key in most heads of every layer.
 

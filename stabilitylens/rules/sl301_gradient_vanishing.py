@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 import numpy as np
 
-from stabilitylens.rules import Evidence, Fired, Lacks, rule
+from stabilitylens.rules import Evidence, Fired, rule
+from stabilitylens.rules._depth import against_last
 from stabilitylens.rules._layers import at, number
 from stabilitylens.rules._track import RECENT, levels, recorded, sampled, track
-from stabilitylens.run import Series
 
 #: heuristic: gradient at a block's output against that at the last block's
 RATIO_LOW = 1e-2
@@ -13,7 +11,7 @@ RATIO_LOW = 1e-2
 RATIO_VANISHED = 1e-4
 
 
-@rule(code="SL301", needs=("resid_grad_norm",), since="0.1.0")
+@rule(code="SL301", needs=("resid_grad_norm",), since="0.1.0", initial=True)
 def gradient_vanishing(evidence: Evidence) -> list[Fired]:
     """Gradients reach the first blocks at a size comparable to the last block's.
 
@@ -48,7 +46,7 @@ def gradient_vanishing(evidence: Evidence) -> list[Fired]:
     """
     run = recorded(evidence)
     series = sampled(run, "resid_grad_norm", RECENT)
-    ratios = _against_last(series)
+    ratios = against_last(series)
     level = levels(ratios)
     if not np.any(level < RATIO_LOW):
         return []
@@ -63,18 +61,3 @@ def gradient_vanishing(evidence: Evidence) -> list[Fired]:
             where=layer.since(RATIO_LOW, above=False), confidence=0.8,
         )
     ]
-
-
-def _against_last(series: Series) -> Series:
-    """Each layer's value over that of the last layer with one; NaN where that is zero or infinite."""
-    if series.values.ndim != 2:
-        raise Lacks("resid_grad_norm by layer")
-    seen = np.flatnonzero(~np.isnan(levels(series)))
-    if len(seen) < 2:
-        raise Lacks("resid_grad_norm of at least two blocks")
-    last = np.asarray(series.values[:, seen[-1]], dtype=np.float64)
-    usable = np.where((last > 0) & np.isfinite(last), last, np.nan)
-    if np.sum(~np.isnan(usable)) < RECENT:
-        raise Lacks(f"{RECENT} samples in which the last block has a finite gradient that is not zero")
-    with np.errstate(over="ignore"):
-        return replace(series, values=series.values / usable[:, None])

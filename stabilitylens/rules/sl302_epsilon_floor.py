@@ -63,7 +63,7 @@ def _eps(evidence: Evidence) -> float:
 
 def _near(run: Run, series: Series, eps: float) -> Iterator[Fired]:
     level = levels(series)
-    for index in np.argwhere((level > 0) & (level < NEAR * eps)):
+    for index in np.argwhere((level > 0) & (level < NEAR * eps)).tolist():
         rms = track(run, series, tuple(index))
         limit = AT if rms.level < AT * eps else NEAR
         where = rms.since(NEAR * eps, above=False)

@@ -14,7 +14,7 @@ RMS_HIGH = 2.3
 CEILING = 3.0
 
 
-@rule(code="SL303", needs=("adam_rms", "recipe"), since="0.1.0")
+@rule(code="SL303", needs=("adam_rms", "recipe"), since="0.1.0", evidence_scale=1e9)
 def stale_second_moment(evidence: Evidence) -> list[Fired]:
     """Adam's second moment keeps up with the gradient, so that no step is far larger than meant.
 
@@ -65,7 +65,7 @@ def _check_ceiling(evidence: Evidence) -> None:
 
 def _late(run: Run, series: Series) -> Iterator[Fired]:
     peaks = np.fmax.reduce(series.values, axis=0)
-    for index in np.argwhere(peaks >= RMS_HIGH):
+    for index in np.argwhere(peaks >= RMS_HIGH).tolist():
         rms = track(run, series, tuple(index))
         high = np.flatnonzero(rms.values >= RMS_HIGH)
         peak = int(np.argmax(rms.values))

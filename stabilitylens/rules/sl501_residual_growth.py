@@ -25,7 +25,7 @@ FP16_NEAR = FP16_MAX / 8
 FP16_AT = FP16_MAX / 2
 
 
-@rule(code="SL501", needs=("resid_rms",), since="0.1.0")
+@rule(code="SL501", needs=("resid_rms",), since="0.1.0", initial=True)
 def residual_growth(evidence: Evidence) -> list[Fired]:
     """The residual stream keeps its size from block to block and over the run.
 
