@@ -12,8 +12,8 @@ from stabilitylens.readers._source import PIPE, plain
 from stabilitylens.readers._unreadable import why_unreadable
 from stabilitylens.run import Run
 
-#: what a reader that is as sure as this cannot read, no other can; what one could not read, no guess can either
-SIGNED, GUESS = 0.9, 0.3
+#: what a reader that is as sure as this cannot read, no other can; below the second it sees no structure of its own
+SIGNED, STRUCTURED = 0.9, 0.5
 
 __all__ = ["READERS", "Reader", "read", "read_all", "reader"]
 
@@ -73,15 +73,13 @@ def _renamed(runs: list[Run], inner: Path, path: Path) -> list[Run]:
 def _read(path: Path) -> list[Run]:
     why = None
     for sure, member in ranked(path) if path.exists() else ():
-        if why is not None and sure < GUESS:
-            break
         try:
             found = member.read(path)
             return found if isinstance(found, list) else [found]
         except BadInput as error:
             if sure >= SIGNED:
                 raise
-            why = why or error
+            why = why or (error if sure >= STRUCTURED else None)
     if path.is_dir() and (below := runs_below(path, _guarded)):
         return below
     raise why or BadInput(why_unreadable(path))

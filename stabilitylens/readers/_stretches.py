@@ -68,7 +68,7 @@ def _mean(found: Bool[np.ndarray, " row"]) -> float:
 
 
 def _drop_twins(out: Stretches, loss: Float[np.ndarray, " row"]) -> None:
-    order = np.lexsort((np.arange(len(loss)), loss, out.steps))
+    order = np.argsort(out.steps, kind="stable")
     a, b = order[:-1], order[1:]
     same = (loss[a] == loss[b]) | (np.isnan(loss[a]) & np.isnan(loss[b]))
     repeats = (out.steps[a] == out.steps[b]) & (b - a <= NEAR)

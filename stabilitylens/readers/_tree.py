@@ -36,7 +36,7 @@ def _histories(found: Any, deep: int) -> Iterator[list[dict[str, Any]]]:
         records = [item for item in found if isinstance(item, Mapping)]
         if len(records) >= FEW:
             yield [dict(record) for record in records]
-        elif _are_points(found) or (numbers(found) and len(found) >= FEW):
+        elif deep == DEEP and len(found) >= FEW and (_are_points(found) or numbers(found)):
             yield _columns({"value": found})
         return
     if not isinstance(found, Mapping):

@@ -66,13 +66,19 @@ def _events(path: Path) -> str | None:
     return f"{path} is an event file {holds}, in which no scalar of a training was found; {_WANTED}"
 
 
+def _is_torch(path: Path) -> bool:
+    try:
+        return any(name.endswith("data.pkl") for name in zipfile.ZipFile(path).namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
 def _kind(path: Path, begin: bytes) -> str:
     known = next((kind for magic, kind in _KINDS.items() if begin.startswith(magic)), None)
     if known is not None:
         return f"a binary file ({known.partition(' ')[2]})" if known.startswith(("a ", "an ")) else f"a binary file ({known})"
     if begin.startswith(b"PK\x03\x04"):
-        torch = zipfile.is_zipfile(path) and any(name.endswith("data.pkl") for name in zipfile.ZipFile(path).namelist())
-        return "a binary file (weights saved by torch.save)" if torch else "a binary file (a zip archive: unpack it first)"
+        return "a binary file (weights saved by torch.save)" if _is_torch(path) else "a binary file (a zip archive: unpack it first)"
     if not is_text(begin):
         return "a binary file"
     if begin.lstrip()[:1] in (b"{", b"["):
