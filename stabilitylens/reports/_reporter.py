@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 from stabilitylens.registry import Registry
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from stabilitylens.report import Report
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Writes a report to a stream in one format."""
 
