@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Lens:
             for handle in (o.register_step_pre_hook(self._before_update), o.register_step_post_hook(self._after_update))
         ]
         self.step_number = 1
+        self._closing: list[Callable[[], object]] = []
         self._closed = False
         self._began = time.perf_counter()
         self._begin_step()
@@ -114,11 +115,14 @@ class Lens:
         if self._closed:
             return
         self._closed = True
-        self._entry.remove()
-        for handle in self._handles:
-            handle.remove()
+        for call in (*self._closing, self._entry.remove, *(handle.remove for handle in self._handles)):
+            call()
         self._subject.release()
         self._recorder.close(self.step_number)
+
+    def on_close(self, call: Callable[[], object]) -> None:
+        """Have something called when the lens is closed, e.g. to put back what an adapter replaced."""
+        self._closing.append(call)
 
     def __enter__(self) -> Lens:
         return self

@@ -36,7 +36,7 @@ def adam_row(grad: Tensor, second_moment: Tensor, step: Tensor | float, beta2: f
     correction = 1 - beta2**step
     ratio = grad.new_zeros((), dtype=torch.float64)
     below = torch.zeros_like(ratio)
-    for g, v in zip(grad.reshape(-1).split(CHUNK), second_moment.reshape(-1).split(CHUNK), strict=True):
+    for g, v in zip(torch.split(grad.reshape(-1), CHUNK), torch.split(second_moment.reshape(-1), CHUNK), strict=True):
         corrected = v.float() / correction
         ratio += (g.float().square() / corrected.clamp(min=eps * eps)).double().sum()
         below += (corrected < eps * eps).sum()

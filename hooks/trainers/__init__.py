@@ -1,0 +1,1 @@
+"""Thin callbacks for trainers that own the loop: one module a trainer."""
