@@ -160,7 +160,7 @@ class _Frame:
         epochs = next((v for k, v in counters.items() if k != step_key and normal(k) in EPOCHS and np.isfinite(v).all()), None)
         own = (table.columns[step_key].rows(), table.columns[step_key].values()) if step_key else (rows[:0], loss[:0])
         notes = [] if step_key is not None else [f"no field counts the steps of {lead}: its points are numbered from 0"]
-        return cls(rows, stretches(steps, loss, epochs), step_key, own, notes)
+        return cls(rows, stretches(steps, loss, epochs, _reached(rows, *own)), step_key, own, notes)
 
     def pieces(self, rows: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, Piece]]:
         """A column, session by session."""
@@ -206,6 +206,15 @@ class _Frame:
                 session.restart = int(self.layout.steps[(self.layout.session == number) & self.layout.keep][0])
             if some:
                 yield some
+
+
+def _reached(rows: np.ndarray, own: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """The highest step of any row from the loss's row before to each of the loss's rows."""
+    begins = np.searchsorted(own, rows)
+    if not len(own) or len(own) == len(rows) or (begins >= len(own)).any():
+        return None
+    usable = np.where(np.abs(values) < 2.0**62, values, 0).astype(np.int64)
+    return np.append(usable[begins[0]], np.maximum.reduceat(usable, begins)[:-1])
 
 
 def _at(table: Table, key: str, rows: np.ndarray) -> np.ndarray:

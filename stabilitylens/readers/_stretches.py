@@ -42,13 +42,16 @@ class Stretches:
     notes: list[str] = field(default_factory=list)
 
 
-def stretches(steps: Steps, loss: Float[np.ndarray, " row"], epochs: Float[np.ndarray, " row"] | None) -> Stretches:
+def stretches(
+    steps: Steps, loss: Float[np.ndarray, " row"], epochs: Float[np.ndarray, " row"] | None = None, reached: Steps | None = None
+) -> Stretches:
     """Sort rows of the loss out by their steps, and where those leave it open by the loss.
 
     Args:
         steps: as the file has them, in its order.
         loss: of the same rows.
-        epochs: of the same rows, where the file has an integral epoch beside the steps.
+        epochs: of the same rows, where the file has an epoch beside the steps.
+        reached: the highest step that any row has had since the loss's row before, that one included.
     """
     zeros = np.zeros(len(steps), dtype=np.int64)
     out = Stretches(np.ones(len(steps), dtype=bool), steps.copy(), zeros, zeros.copy(), zeros.copy())
@@ -57,7 +60,7 @@ def stretches(steps: Steps, loss: Float[np.ndarray, " row"], epochs: Float[np.nd
     _drop_twins(out, loss)
     if _interleave(out):
         return out
-    _restarts(out, loss, epochs)
+    _restarts(out, loss, epochs, reached)
     if _mean(np.diff(out.steps[out.keep]) == 0) >= REPEATED:
         _number(out)
     return out
@@ -71,7 +74,9 @@ def _drop_twins(out: Stretches, loss: Float[np.ndarray, " row"]) -> None:
     order = np.argsort(out.steps, kind="stable")
     a, b = order[:-1], order[1:]
     same = (loss[a] == loss[b]) | (np.isnan(loss[a]) & np.isnan(loss[b]))
-    repeats = (out.steps[a] == out.steps[b]) & (b - a <= NEAR)
+    # a first step that comes back later begins another run, which may well begin with the same loss
+    begins = (out.steps == out.steps.min()) & (out.steps < np.maximum.accumulate(out.steps))
+    repeats = (out.steps[a] == out.steps[b]) & (b - a <= NEAR) & ~begins[b]
     twins = b[repeats & same]
     # two writers of one run agree here and there; echoes always do
     if len(twins) > AGREE * repeats.sum():
@@ -126,11 +131,14 @@ def _stride(steps: Steps) -> int:
     return int(np.median(rises)) if len(rises) else 1
 
 
-def _restarts(out: Stretches, loss: Float[np.ndarray, " row"], epochs: Float[np.ndarray, " row"] | None) -> None:
+def _restarts(
+    out: Stretches, loss: Float[np.ndarray, " row"], epochs: Float[np.ndarray, " row"] | None, reached: Steps | None
+) -> None:
     """Cut where steps fall: into runs where they start over, into sessions where they go back a little."""
     where = np.flatnonzero(out.keep)
     steps, values = out.steps[where], loss[where]
-    cuts = np.flatnonzero(np.diff(steps) < 0) + 1
+    highest = steps[:-1] if reached is None else np.maximum(reached[where][1:], steps[:-1])
+    cuts = np.flatnonzero((np.diff(steps) <= 0) & (steps[1:] < highest)) + 1
     begins = steps[0] + 2 * _stride(steps)
     over = np.array([steps[cut] <= begins or _starts_over(steps, values, cut) for cut in cuts], dtype=bool)
     anew = cuts[over]

@@ -39,7 +39,7 @@ def sniff(path: Path) -> float:
         return 0.0
     lines = [line for line in begin.splitlines() if line.strip()]
     found = list(objects(iter(lines), [0]))
-    if not found or (len(found) == 1 and len(lines) > 2 and len(found) < MOSTLY * len(lines)):
+    if not found or (len(found) == 1 and not any(loss_rank(key) for key in found[0])):
         return 0.0
     speaks = any(loss_rank(key) or step_rank(key) is not None or known(key) for row in found[:200] for key in row)
     if len(found) >= MOSTLY * len(lines):
