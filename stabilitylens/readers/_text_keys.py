@@ -20,6 +20,9 @@ COUNTED = {
     "it": "iter", "its": "iter", "kit": "iter", "iter": "iter", "iters": "iter", "iterations": "iter", "step": "step", "steps": "step",
     "batch": "iter", "batches": "iter", "updates": "updates", "epoch": "epoch",
 }  # fmt: skip
+#: "100 steps", unless that is a plan: "every 100 steps"
+STEPS_BEHIND = re.compile(r"\s(?:(?:training|train|optimizer|global)\s)?(?:steps|iterations|iters|updates|batches)\b", re.I)
+PLANS = re.compile(r"\b(?:every|for|max|maximum|total|warm-?up|remaining|of|per|save|log|eval|last|next)\W*$|[=:]\s*$", re.I)
 EVALUATES = re.compile(r"\b(?:val|valid|validation|validating|eval|evals|evaluation|evaluate|evaluating|test|testing|dev)\b|^\s*(?:Val|Test|Eval)", re.I)
 TRAINS = re.compile(r"\b(?:train|training|train_inner)\b", re.I)
 
@@ -91,4 +94,4 @@ def counter(name: str) -> str:
 def means_nothing(name: str, separated: bool) -> bool:
     """Whether a name is a mere word of a sentence: "in 3.2 s"."""
     last = name.lower().split()[-1]
-    return not separated and last in _ALONE
+    return (not separated and last in _ALONE) or last == "eta"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from stabilitylens.readers._text_keys import COUNTED, EVALUATES, PARTS, TRAINS, counter, means_nothing, name_of
+from stabilitylens.readers._text_keys import COUNTED, EVALUATES, PARTS, PLANS, STEPS_BEHIND, TRAINS, counter, means_nothing, name_of
 from stabilitylens.readers._text_numbers import GROUPS, NUMBER, scale_of, to_float
 
 #: templates that are remembered; numbers of a line that are looked at
@@ -127,8 +127,12 @@ class _Scan:
         if suffix == "%" and "|" in after:
             self.rest.append(gap)
             self.previous = ("", False, False)
+        elif gap.strip() == "/":
+            return
         elif suffix in COUNTED and number is not None:
             self._counted(place, gap, COUNTED[suffix], suffix)
+        elif not suffix and STEPS_BEHIND.match(after) and self._whole(i) and not PLANS.search(gap[-40:]):
+            self._counted(place, gap, "step", None)
         elif not any(c.isalpha() for c in gap):
             self._unnamed(i, gap, after, suffix)
         else:
@@ -177,7 +181,7 @@ class _Scan:
     def _unnamed(self, i: int, gap: str, after: str, suffix: str | None) -> None:
         place, (name, counts, separated) = i * 4 + 1, self.previous
         text, trail = gap.strip(), after.strip()
-        if suffix == "%" or text == "/" or not self.parts[place]:
+        if suffix == "%" or not self.parts[place]:
             return
         whole = self._whole(i) and not suffix
         if whole and trail == "/" and (counts or not name or "[" in text):

@@ -63,16 +63,14 @@ class _Book:
         """Read one line."""
         self.at += 1
         found = self.pairs(line)
-        if found is None or not (found.values or found.bar):
-            row = self.table(line)
-            if row is not None:
-                found = Pairs(values=row)
+        if found is None or not found.values:
+            found = self.table(line) or found
         if found is not None and not found.counters and _tells_death(found):
             yield from self._flush()
             found = None if self.loss_key else found
         if found is None:
             yield from self._sentence(line)
-        elif found.bar:
+        elif found.bar and (found.counters or not _trains(found)):
             yield from self._frame(found)
         elif found.values:
             yield from self._values(found)
@@ -135,9 +133,7 @@ class _Book:
         return self.at - now.at <= NEAR and (known or not now.own)
 
     def _inherited(self, own: Row) -> Row:
-        """Counters that lines before this one gave: what a line counts itself is finer than an epoch of before."""
-        if "epoch" in own and own["epoch"].is_integer():
-            return {}
+        """Counters that lines before this one gave; a line that counts steps itself is only given its epoch."""
         if own.keys() - {"epoch"}:
             return {key: value for key, value in self.context.items() if key == "epoch"}
         return {key: value for key, value in self.context.items() if key not in own}
@@ -162,16 +158,20 @@ class _Book:
         return row
 
     def _weighed(self, key: str, row: Row) -> Iterator[Row]:
-        """A row without any counter: believed when its like has come up a few times."""
+        """A row without any counter: believed when its like has come up a few times, and rows with counters have no such loss."""
         if key in self.believed:
             yield row
+        if key in self.believed or key == self.loss_key:
             return
         held = self.held.setdefault(key, [])
         held.append(row)
         if len(held) >= BELIEVED:
             self.believed.add(key)
-            for one in self.held.pop(key):
-                yield self._told(one)
+            yield from self.held.pop(key)
+
+
+def _trains(found: Pairs) -> bool:
+    return not all(name.startswith("val/") for name in found.values)
 
 
 def _tells_death(found: Pairs) -> bool:

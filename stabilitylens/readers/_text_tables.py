@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stabilitylens.readers._names import loss_rank, step_rank
 from stabilitylens.readers._text_numbers import cell
+from stabilitylens.readers._text_pairs import Pairs
 
 _BLANKS = re.compile(r"\s{2,}|\t")
 _RULE = re.compile(r"[-=+|:\s_─━═]*")
@@ -23,21 +24,25 @@ class Tables:
     places: list[int] = field(default_factory=list)
     between: str = ""
 
-    def __call__(self, line: str) -> dict[str, float] | None:
+    def __call__(self, line: str) -> Pairs | None:
         """The row that a line is under the header in force; None where it is none, a header among them."""
         if not any(c.isdigit() for c in line):
             self._header(line)
             return None
-        return self._row(line) if self.names else None
+        row = self._row(line) if self.names else None
+        if row is None:
+            return None
+        counters = {name: value for name, value in row.items() if step_rank(name) is not None}
+        return Pairs(counters, {name: value for name, value in row.items() if name not in counters})
 
     def _header(self, line: str) -> None:
         if len(line) > MOST * LONGEST or _RULE.fullmatch(line):
             return
         for between in ("|", ",", "  ", " "):
             names = [name.strip() for name in _fields(line, between)]
-            if FEWEST <= len(names) <= MOST and all(0 < len(name) <= LONGEST for name in names) and _names_columns(names):
+            if FEWEST <= len(names) <= MOST and all(0 < len(name) <= LONGEST for name in names) and _names_columns(names, between):
                 self.names, self.between = names, between
-                self.places = [found.start() for found in _WORD.finditer(line)] if between == " " else []
+                self.places = [found.start() for found in _WORD.finditer(line)] if between in ("  ", " ") else []
                 return
 
     def _row(self, line: str) -> dict[str, float] | None:
@@ -71,8 +76,8 @@ def _fields(line: str, between: str) -> list[str]:
     return _BLANKS.split(line.strip()) if between == "  " else line.split()
 
 
-def _names_columns(names: list[str]) -> bool:
-    """Whether words name the columns of a table: each once, a loss and a counter among them, or two losses."""
+def _names_columns(names: list[str], between: str) -> bool:
+    """Whether words name the columns of a table: each once, a loss among them; in a sentence also a counter or a second."""
     losses = sum(loss_rank(name) > 0 for name in names)
     counters = sum(step_rank(name) is not None for name in names)
-    return len(set(names)) == len(names) and losses > 0 and losses + counters > 1
+    return len(set(names)) == len(names) and losses > 0 and (between in ("|", "  ") or losses + counters > 1)
