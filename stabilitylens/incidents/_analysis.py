@@ -20,6 +20,9 @@ from stabilitylens.run import Run, Series
 LEARNT, OLD = 0.05, 50
 #: the least height of an excursion. *Heuristic*: a third of the lowest recovered spike in public logs, x 1.06.
 LEAST = 0.02
+#: the share of its height by which the values themselves must climb. *Heuristic*: a spike of 3 % on a descent of
+#: 0.7 % a step climbs by three quarters of it.
+CLIMB = 0.55
 #: a single log that is this high is no bump, however early. *Heuristic*: half as high again.
 GLARING = float(np.log(1.5))
 #: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
@@ -27,6 +30,9 @@ OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
 #: two neighbouring points are two bad batches where this many single points reach this share of their height:
 #: in skewed noise two such points meet now and then. *Heuristic*.
 COMMON_COUNT, COMMON_HEIGHT = 3, 0.75
+#: events are the teeth of an epoch with this many intervals, of which this share are a multiple of the usual one,
+#: give or take this share of it. *Heuristic*: by chance one in fifty sets of four events is as regular.
+PERIODS, MOSTLY, REGULAR = 3, 0.8, 0.1
 #: excursions that cover more than this share of a curve are no exceptions, and are not left out. *Heuristic*.
 MOST = 0.5
 #: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
@@ -72,11 +78,13 @@ def _rose(found: Curve, x: Excursion) -> bool:
     if x.height < LEAST:
         return False
     climb = found.z[max(0, x.start - OUTLIER_DECAY) : x.peak + 1]
-    return x.start > 0 and float(np.max(climb - np.minimum.accumulate(climb))) >= x.height / 2
+    return x.start > 0 and float(np.max(climb - np.minimum.accumulate(climb))) >= CLIMB * x.height
 
 
 def _is_outlier(x: Excursion, alone: Points) -> bool:
     """Whether an excursion is a bad batch: one point, or two in a run where such points are common."""
+    if x.read_by == 1 and x.start == x.end:
+        return True
     if not x.back:
         return False
     if x.read_by == 2 and x.width <= 2:
@@ -103,6 +111,24 @@ def _part_of(x: Excursion, up: Rise) -> bool:
     return x.end >= up.start and (not x.back or (x.read_by > 2 and x.start <= up.reached))
 
 
+def _is_periodic(starts: list[int]) -> bool:
+    """Whether what happens happens at regular intervals, some of them left out: then it is the order of the data."""
+    apart = np.diff(starts)
+    if len(apart) < PERIODS:
+        return False
+    times = apart / np.median(apart)
+    return float(np.mean((np.abs(times - np.round(times)) < REGULAR) & (times > 0.5))) >= MOSTLY
+
+
+def _irregular(events: list[Event]) -> list[Event]:
+    """The events without those kinds that come with the regularity of an epoch or a shard."""
+    starts: dict[Kind, list[int]] = {}
+    for event in events:
+        starts.setdefault(event.kind, []).append(event.start)
+    periodic = {kind for kind, at in starts.items() if _is_periodic(at)}
+    return [event for event in events if event.kind not in periodic]
+
+
 def _second_look(flat: Points, read: Readings) -> Readings:
     """The readings once more with what is already found left out of the expectation and the noise."""
     known = [x for x in excursions(flat, read) if x.back]
@@ -127,7 +153,7 @@ def analyse(series: Series, learns: bool = True) -> Analysis:
     apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
     apart = [replace(x, base=x.base + float(trend[x.peak])) for x in apart]
     apart = [x for x in apart if _rose(found, x) and not (learns and _is_bump(found, x))]
-    events = [_of_excursion(found, x, read.alone) for x in apart]
+    events = _irregular([_of_excursion(found, x, read.alone) for x in apart])
     events += [_of_rise(found, up)] if up else []
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
 

@@ -13,6 +13,10 @@ from stabilitylens.run import Series
 #: Without a floor, rounded and constant losses have a scale of zero. *Heuristic*, from public logs.
 SCALE_FLOOR = 0.005
 
+#: the least share of the largest value that the median size may be, where the median itself is zero or next to it.
+#: *Heuristic*.
+LEAST_SIZE = 1e-3
+
 Points = Float[np.ndarray, " point"]
 
 
@@ -46,7 +50,8 @@ def median_size(values: Points) -> float | None:
     """What the values are divided by before asinh; None where all are positive and log will do."""
     if len(values) == 0 or values.min() > 0:
         return None
-    return float(np.median(np.abs(values))) or float(np.abs(values).max()) or 1.0
+    sizes = np.abs(values)
+    return max(float(np.median(sizes)), float(sizes.max()) * LEAST_SIZE) or 1.0
 
 
 def curve(series: Series) -> Curve:

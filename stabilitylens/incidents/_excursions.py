@@ -37,6 +37,7 @@ class Excursion:
         width: points at or above half height.
         back: whether the curve came back within the record.
         clarity: its best score over the threshold of that score, above 1.
+        level: how far its middle value is above the base.
         read_by: the widest reading that flagged it: 1 where only single points stand out, 2 for a pair.
     """
 
@@ -50,6 +51,7 @@ class Excursion:
     width: int
     back: bool
     clarity: float
+    level: float
     read_by: int
 
 
@@ -101,7 +103,7 @@ def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
     if flagged.read_by == 1:
         peak, back = start + int(np.argmax(z[start : end + 1])), end < len(z) - 1
         height = float(z[peak] - base)
-        return Excursion(start, peak, end, base, height, height / noise, noise, 1, back, flagged.clarity, 1)
+        return Excursion(start, peak, end, base, height, height / noise, noise, 1, back, flagged.clarity, height, 1)
     patience = 1 if end - start < 4 else 2
     peak = start + int(np.argmax(z[start : end + 1]))
     for _ in range(3):
@@ -113,7 +115,9 @@ def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
         peak = top
     height = float(z[peak] - base)
     width = int(np.sum(z[start : end + 1] >= base + height / 2))
-    return Excursion(start, peak, end, base, height, height / noise, noise, width, end < len(z) - 1, flagged.clarity, flagged.read_by)
+    level, back = float(np.median(z[start : end + 1])) - base, end < len(z) - 1
+    sigma = height / noise
+    return Excursion(start, peak, end, base, height, sigma, noise, width, back, flagged.clarity, level, flagged.read_by)
 
 
 def _pieces(z: Points, flagged: _Stretch, noise: float) -> list[Excursion]:
@@ -152,7 +156,7 @@ def without(z: Points, found: list[Excursion]) -> Points:
 
 def _elsewhere(last: Excursion, base: float) -> bool:
     """Whether the curve has settled at a new level after an excursion it never came back from."""
-    return not last.back and base > last.base + last.height / 2
+    return not last.back and base > last.base + last.level / 2
 
 
 def _joined(a: Excursion, b: Excursion) -> Excursion:

@@ -27,7 +27,7 @@ def _recovery(found: Analysis, event: Event) -> Recovery:
         return "partial" if z[event.end] - event.base < 0.5 * height else "none"
     if float(np.median(z[event.end + 1 : event.end + 1 + AFTER])) - event.base > IN_PART * height:
         return "partial"
-    return "fast" if event.end - event.peak < FAST else "slow"
+    return "fast" if event.end - event.start < FAST else "slow"
 
 
 def _steps_lost(found: Analysis, event: Event) -> int:

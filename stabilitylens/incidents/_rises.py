@@ -30,6 +30,10 @@ FEW, FEW_LEAST, FEW_SIGMA = 50, float(np.log(1.5)), 3.0
 BEFORE, AS_HIGH, AS_LOW = 2, 0.7, 0.3
 #: places tried for the onset
 KNOTS = 80
+#: a rise is complete at this share of its height: the rest is noise. *Heuristic*.
+NEARLY = 0.8
+#: means of blocks that the lines are fitted to, at least; more would only cost time
+BLOCKS = 200
 #: a step is one that makes up this share of the rise at once. *Heuristic*.
 ABRUPT = 0.5
 #: and that fits better than a bend, leaving this share of its sum of squares. *Heuristic*.
@@ -44,7 +48,7 @@ class Rise:
         start: where it began; peak: its highest point.
         base: best level before it; height: how far above that the curve stayed, on the curve's scale.
         sigma: height over the noise of what it was read from.
-        reached: where all of the height had been gained; rate: height gained a point, from start to there.
+        reached: where nearly all of the height had been gained; rate: height gained a point, from start to there.
         clarity: height over the least that counts, above 1.
     """
 
@@ -75,9 +79,10 @@ def _least(mean: Points) -> tuple[Points, Points]:
 
 def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> int:
     """Where a rise began: the best place for a bend or a step in the line that fits the curve around it."""
-    first, last = max(0, low - max(3 * width, reached - low)), min(len(flat), reached + width)
-    x = np.arange(first, last, max(1, (last - first) // 400))
-    y, knots = flat[x], np.unique(np.linspace(first + 2, min(reached, last - 5), KNOTS).astype(int))
+    first, last = max(0, low - max(3 * width, reached - low)), min(len(flat), reached + 3 * width)
+    block = max(1, (last - first) // BLOCKS)
+    x = np.arange(first + block // 2, last, block)
+    y, knots = uniform_filter1d(flat, block)[x], np.unique(np.linspace(first + 2, min(reached, last - 5), KNOTS).astype(int))
     bends = [_fit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
     steps = [_fit(x, y, x >= knot, knot, height * ABRUPT) for knot in knots]
     if min(steps) >= BETTER * min(bends):
@@ -101,8 +106,8 @@ def _read(
     """The lasting rise that one running mean shows."""
     before, after = _least(mean)
     gain = np.where(np.isfinite(before), after - before, -np.inf)
-    reached = int(np.argmax(gain))
-    height = float(gain[reached])
+    height = float(np.max(gain))
+    reached = int(np.argmax(gain >= NEARLY * height))
     if not height >= max(least, sigmas * spread) or _recurs(mean, reached, height):
         return None
     low = int(np.argmin(mean[:reached]))

@@ -24,7 +24,7 @@ LENGTHS = 5
 #: 5 to 6 in 1,000 above 6 sigma. *Heuristic*, from public logs.
 SINGLE = 5.6
 #: two neighbours, and means. *Heuristic*: twice the worst of 30 healthy public logs is 10, none is above 5.5.
-PAIR = 3.0
+PAIR = 3.2
 MEAN = 5.2
 #: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
 #: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
