@@ -15,12 +15,12 @@ _NOISE = r"""
 """
 #: not inside a word, path, version, or after a hyphen; but right behind "step", and the end of "1-20batch"
 _BEFORE = r"(?:(?<![\w.@\#$\\-])(?<![A-Za-z_]/)|(?<=[Ee]poch)|(?<=[Ss]tep)|(?<=[Ii]ter)|(?<=\d-)(?=\d+(?:batch|iter|step)))"
-_PLAIN = r"[-+−]?(?:\d{1,3}(?:,\d{3}){1,8}(?![,\d])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+PLAIN = r"[-+−]?(?:\d{1,3}(?:,\d{3}){1,8}(?![,\d])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
 _WORD = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity|None|null|N/A|n/a|No\ Log)(?:\(ind\))?"
 _SUFFIX = r"%|[A-Za-zµ]+(?:/[A-Za-z]+)?"
 _NUMBER = rf"""
     {_NOISE}
-  | (?: {_BEFORE}({_PLAIN})
+  | (?: {_BEFORE}({PLAIN})
       | (?<![\w./-])({_WORD})(?=(?:ms|s|%)?(?![\w/-]|\ (?:iteration|value|or\ |found|check|detected|grad)))
     )({_SUFFIX})?(?![\w]|\.\d)
 """
@@ -48,7 +48,7 @@ def scale_of(suffix: str | None) -> float:
     return _SCALES.get(suffix or "", 1.0)
 
 
-_CELL = re.compile(rf"\s*({_PLAIN}|{_WORD})([kKMGBT]?)(?:/\d+|%|[A-Za-z/]+|:)?\s*")
+_CELL = re.compile(rf"\s*({PLAIN}|{_WORD})([kKMGBT]?)(?:/\d+|%|[A-Za-z/]+|:)?\s*")
 
 
 def cell(text: str) -> float | None:

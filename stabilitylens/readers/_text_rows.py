@@ -6,13 +6,15 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from stabilitylens.readers._names import loss_rank
+from stabilitylens.readers import _names
 from stabilitylens.readers._rows import Mark
 from stabilitylens.readers._text_lines import plain
 from stabilitylens.readers._text_pairs import Pairs, Tokenizer
 from stabilitylens.readers._text_tables import Tables
 
+loss_rank = lru_cache(maxsize=8192)(_names.loss_rank)
 Row = dict[str, float]
 #: a line this many after the last of a row does not belong to it
 NEAR = 6
