@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ class Lens:
             optimizer: the one whose gradients are ready, where several take turns within a step.
         """
         self._note_scale()
+        self._parameters.adopt(self._optimizers, self._subject.trainable)
         for some in [unwrapped(optimizer)] if optimizer is not None else self._by_scale():
             self._read_gradients("grad", some, self._pending_scale(some))
         self._gradients_read = True
@@ -138,6 +140,7 @@ class Lens:
         self._losses: list[Tensor | float] = []
         self._norms: dict[tuple[str, int], Tensor] = {}
         self._rates: dict[int, float] = {}
+        self._stepping: Counter[int] = Counter()
         self._gradients_read = False
         self._updated = False
         self._note_scale()
@@ -177,12 +180,17 @@ class Lens:
     @guarded("reading parameters before the update")
     def _before_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Read now, or, where the optimizer computes the gradients itself by a closure, when it has done so."""
+        self._stepping[id(optimizer)] += 1
+        if self._stepping[id(optimizer)] > 1:  # a step that calls that of the class it is derived from
+            return None
         return after_closure(lambda: self._read_before(optimizer), args, kwargs)
 
     @guarded("reading parameters before the update")
     def _read_before(self, optimizer: Optimizer) -> None:
         self._updated = True
         self._note_scale()
+        if not self._gradients_read:
+            self._parameters.adopt(self._optimizers, self._subject.trainable)
         self._scalars["lr"] = highest_rate([optimizer], self._scalars.get("lr"))
         if getattr(optimizer, "found_inf", None) is not None:  # a fused optimizer skips by itself
             self._scalars["skipped"] = optimizer.found_inf.detach().clone()  # type: ignore[attr-defined]
@@ -195,7 +203,8 @@ class Lens:
 
     @guarded("reading parameters after the update")
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._sampling:
+        self._stepping[id(optimizer)] -= 1
+        if self._sampling and self._stepping[id(optimizer)] == 0:
             self._parameters.after_update(optimizer)
 
     # the end of a step
@@ -256,6 +265,8 @@ class Lens:
     def _sample(self) -> None:
         rows = self._slots.read()
         self._slots.clear()
+        if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
+            rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
         layout = self._layout()
         arrays = compute(assemble(rows, layout, self._rates, float(self._scalars.get("loss_scale", 1.0))))
         self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)

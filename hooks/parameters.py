@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -55,10 +55,26 @@ class ParameterTaps:
         self.names = list(parameters)
         self.parameters = list(parameters.values())
         self._index = {id(p): i for i, p in enumerate(self.parameters)}
+        self._foreign: set[int] = set()
         self._slots = slots
         self._before: dict[int, Tensor] = {}
         self.with_gradient: set[int] = set()
         self.skipped_state: set[str] = set()
+
+    def adopt(self, optimizers: Iterable[Optimizer], trainable: Callable[[], dict[str, nn.Parameter]]) -> None:
+        """Take in parameters of the model that optimizers own and that have become trainable since."""
+        known = self._index.keys() | self._foreign
+        strangers = [
+            p for o in optimizers for g in o.param_groups for p in g["params"] if id(p) not in known and p.requires_grad
+        ]
+        if not strangers:
+            return
+        for name, parameter in trainable().items():
+            if id(parameter) not in self._index:
+                self._index[id(parameter)] = len(self.parameters)
+                self.names.append(name)
+                self.parameters.append(parameter)
+        self._foreign |= {id(p) for p in strangers} - self._index.keys()
 
     def owned(self, optimizer: Optimizer) -> list[int]:
         """Indices of the parameters that an optimizer updates."""

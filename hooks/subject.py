@@ -42,10 +42,15 @@ class Subject:
         self.names = {module: canonical[path] for path, module in model.named_modules()}
         self.compiled = is_compiled(model)
         self.blocks: dict[str, nn.Module] = dict(find_blocks(model))
-        self.parameters = {canonical[path]: p for path, p in model.named_parameters() if p.requires_grad}
+        self.parameters = self.trainable()
         self.holders = [] if self.compiled else self._holders()
         first = next(model.parameters(), None)
         self.device = torch.device("cpu") if first is None else first.device
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The parameters that are trainable now, each once, by canonical name."""
+        canonical = canonical_names(self.model)
+        return {canonical[path]: p for path, p in self.model.named_parameters() if p.requires_grad}
 
     def _holders(self) -> list[nn.Module]:
         inside = set(self.blocks.values())

@@ -39,6 +39,14 @@ def _stretches(bad: np.ndarray) -> list[tuple[int, int]]:
     return joined
 
 
+def _got_over(run: Run, series: Series, bad: np.ndarray, first: int, last: int) -> bool:
+    """Whether a gradient scaler skipped every step of a stretch, and the values are finite after it."""
+    if "loss_scale" not in run or last == len(series) - 1:
+        return False
+    skipped = [event.step for event in run.events if event.kind == "step_skipped"]
+    return bool(np.isin(series.steps[first : last + 1][bad[first : last + 1]], skipped).all())
+
+
 def _incident(series: Series, metric: str, first: int, last: int) -> Incident:
     steps, ends = series.steps, last == len(series) - 1
     cost = int(steps[min(last + 1, len(steps) - 1)] - steps[first])
@@ -61,12 +69,14 @@ def _incident(series: Series, metric: str, first: int, last: int) -> Incident:
 def nonfinite(run: Run) -> list[Incident]:
     """The loss or the gradient norm was NaN or infinite; all other detectors leave those points out.
 
-    NaN that merely fills the rows on which a metric was not logged is no incident.
+    NaN that merely fills the rows on which a metric was not logged is no incident, nor is a step that a gradient
+    scaler skipped and got over: its gradients overflowed, which is how it finds its scale.
     """
     found = []
     for metric in METRICS:
         series = run[metric] if metric in run else None
         if series is None or series.values.ndim != 1 or not len(series) or _is_padding(series):
             continue
-        found += [_incident(series, metric, *ends) for ends in _stretches(~np.isfinite(series.values))]
+        bad = ~np.isfinite(series.values)
+        found += [_incident(series, metric, *ends) for ends in _stretches(bad) if not _got_over(run, series, bad, *ends)]
     return found
