@@ -34,10 +34,13 @@ CARRIERS = named(
     "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "masked_fill", "masked_fill_", "where", "view",
     "reshape", "to", "float", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "dropout", "dropout_",
     "clamp", "max", "maximum", "nan_to_num", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "expand",
-    "tanh", "tanh_",
+    "tanh", "tanh_", "cat", "concat", "__getitem__",
 )  # fmt: skip
 #: change the layout of q or k and nothing else
-LAYOUTS = named("view", "reshape", "transpose", "permute", "contiguous", "flatten", "unflatten", "swapaxes", "movedim")
+LAYOUTS = named(
+    "view", "reshape", "transpose", "permute", "contiguous", "flatten", "unflatten", "swapaxes", "movedim", "unbind",
+    "chunk", "split", "__getitem__",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class _Logits:
     factors: Factors = ()
     query_factors: Factors = ()
     key_factors: Factors = ()
+    heads: int | None = None
     logits: Tensor | None = None
 
 
@@ -91,6 +95,7 @@ class AttentionWatch:
         self._emit = emit
         self._known: Provenance[_Logits] = Provenance()
         self._scaled: Provenance[Factors] = Provenance()
+        self._folded: Provenance[int] = Provenance()
         self._waiting: _Logits | None = None
         self._heads: int | None = None
         self.after: dict[Function, After] = (
@@ -111,6 +116,7 @@ class AttentionWatch:
         waiting, self._waiting = self._waiting, None
         self._known.clear()
         self._scaled.clear()
+        self._folded.clear()
         if waiting is not None:
             self._finish(waiting, None)
 
@@ -135,19 +141,25 @@ class AttentionWatch:
             alpha = kwargs.get("alpha", 1)
             factors = ((alpha, 1),) if alpha != 1 else ()
             of_query, of_key = (self._scaled.get(x.tensor) or () for x in (pair.left, pair.right))
-            self._known.set(out, _Logits(pair.left, pair.right.transposed(), factors, of_query, of_key))
+            heads = self._heads or self._folded.get(pair.left.tensor)
+            self._known.set(out, _Logits(pair.left, pair.right.transposed(), factors, of_query, of_key, heads))
 
     def _carry(self, func: Function, args: tuple[Any, ...], _k: dict[str, Any], out: Any) -> None:
-        if not isinstance(out, Tensor):
-            return
-        if len(self._known):
-            known = next((k for k in map(self._known.get, args[:3]) if k is not None), None)
-            if known is not None:
-                self._known.set(out, known)
-        if len(self._scaled) and func in LAYOUTS:
-            factors = self._scaled.get(args[0])
-            if factors is not None:
-                self._scaled.set(out, factors)
+        if len(self._known) and isinstance(out, Tensor):
+            given = args[0] if isinstance(args[0], (tuple, list)) else args[:3]
+            self._known.set(out, next((k for k in map(self._known.get, given) if k is not None), None))
+        if func in LAYOUTS:
+            for part in out if isinstance(out, (tuple, list)) else (out,):
+                self._lay_out(args[0], part)
+
+    def _lay_out(self, before: Any, after: Tensor) -> None:
+        """A new layout keeps the factors, and may fold (batch, head, …) into one axis that is to be unfolded later."""
+        self._scaled.set(after, self._scaled.get(before))
+        folds = before.dim() == after.dim() + 1 > 3 and before.shape[-2:] == after.shape[-2:]
+        if folds and before.shape[-4] * before.shape[-3] == after.shape[-3]:
+            self._folded.set(after, before.shape[-3])
+        else:
+            self._folded.set(after, self._folded.get(before))
 
     def _multiply(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         self._scale(args, kwargs, out, 1)
@@ -169,6 +181,7 @@ class AttentionWatch:
                 return
             if single and isinstance(one, Tensor):
                 self._scaled.set(out, (*(self._scaled.get(one) or ()), (other, power)))
+                self._folded.set(out, self._folded.get(one))
                 return
 
     def _softmax(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -183,7 +196,7 @@ class AttentionWatch:
             self._finish(waiting, None)
 
     def _finish(self, known: _Logits, value: Arranged | None) -> None:
-        logits, heads = known.logits, self._heads
+        logits, heads = known.logits, known.heads
         assert logits is not None
 
         def resolve() -> Resolved:

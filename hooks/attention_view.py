@@ -22,15 +22,17 @@ def _cast(x: MaybeTensor, dtype: torch.dtype | None) -> MaybeTensor:
 def from_logits(call: Resolved) -> Visibility:
     """What was added to scale·q·k before the softmax, as a mask and a bias.
 
-    Differences that rounding explains are no bias.
+    Differences that rounding explains are no bias. Columns past the keys (an attention sink's) are left out:
+    the entropy is over the keys.
     """
     assert call.logits is not None
-    work = torch.float64 if call.logits.dtype is torch.float64 else torch.float32
+    logits = call.logits[..., : call.key.shape[2]]
+    work = torch.float64 if logits.dtype is torch.float64 else torch.float32
     raw = call.scale * (call.query.to(work) @ call.key.to(work).transpose(-1, -2))
-    added = call.logits.to(work) - raw
+    added = logits.to(work) - raw
     visible = added > HIDDEN
     added = torch.where(visible, added, 0)
-    rounding = 8 * torch.finfo(call.logits.dtype).eps * raw.abs().amax()
+    rounding = 8 * torch.finfo(logits.dtype).eps * raw.abs().amax()
     return Visibility(
         None if bool(visible.all()) else visible, added if bool(added.abs().amax() > rounding) else None
     )

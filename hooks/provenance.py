@@ -16,8 +16,10 @@ class Provenance(Generic[Record]):
     def __init__(self) -> None:
         self._table: dict[int, tuple[weakref.ref[Tensor], Record]] = {}
 
-    def set(self, tensor: Tensor, record: Record) -> None:
-        """Remember a record for a tensor."""
+    def set(self, tensor: Tensor, record: Record | None) -> None:
+        """Remember a record for a tensor; None is none."""
+        if record is None:
+            return
         self._table[id(tensor)] = (weakref.ref(tensor), record)
 
     def get(self, tensor: Any) -> Record | None:

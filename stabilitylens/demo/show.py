@@ -77,7 +77,7 @@ def _compare(report: Report) -> Table:
     for subject in report.subjects:
         table.add_column(Path(subject.name).name.replace("_", " "), justify="right")
     for label, name, reduce in rows:
-        table.add_row(label, *(f"{_late(subject, name, reduce):,.3g}" for subject in report.subjects))
+        table.add_row(label, *(f"{_late(subject, name, reduce):,.4g}" for subject in report.subjects))
     return table
 
 
