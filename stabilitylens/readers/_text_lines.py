@@ -11,9 +11,10 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b
 _ERASED = re.compile(r"[\x08\x7f]+|\x1b\[\d*[AGK]")
 #: before a frame that follows another on its line, and between a bar or an object and an object
 _FRAME = re.compile(
-    r"(?<=[\]}\s,])(?=[A-Z][\w ]{0,30}:\s+\d{1,3}%\|)|(?<=[\]}])\s*(?=\s\d{1,3}%\|)|(?<=it/s\])\s*(?=\{)|(?<=s/it\])\s*(?=\{)|(?<=\})\s*(?=\{['\"])"
+    r"(?<=[\]}\s,])(?=[A-Z][\w ]{0,30}:\s{1,4}\d{1,3}%\|)|(?<=[\]}])(?=\s{1,400}\d{1,3}%\|)|(?<=it/s\])(?=\s{0,400}\{)|(?<=s/it\])(?=\s{0,400}\{)"
+    r"|(?<=\})(?=\s{0,400}\{['\"])"
 )
-_SEVERAL = re.compile(r"%\|.*%\||%\|.*\{|\}\s*\{['\"]|\}.*%\|")
+_OBJECTS = re.compile(r"\}\s{0,40}\{['\"]")
 
 
 def plain(lines: Iterable[str]) -> Iterator[str]:
@@ -23,22 +24,27 @@ def plain(lines: Iterable[str]) -> Iterator[str]:
 
 def _frames(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
-        for piece in _pieces(line):
-            if len(piece) > LONGEST:
-                piece = piece[:LONGEST]
-            yield piece
+        if "\x1b" in line or "\x08" in line:
+            for part in _ERASED.split(line):
+                yield from _pieces(_ANSI.sub("", part))
+        elif len(line) > LONGEST or "%|" in line or "}" in line:
+            yield from _pieces(line)
+        else:
+            yield line
 
 
-def _pieces(line: str) -> list[str]:
-    if "\x1b" in line or "\x08" in line:
-        return [piece for part in _ERASED.split(line) for piece in _objects(_ANSI.sub("", part))]
-    return _objects(line)
-
-
-def _objects(line: str) -> list[str]:
-    if ("%|" in line or "}" in line) and _SEVERAL.search(line):
-        return [piece for piece in _FRAME.split(line) if piece]
-    return [line]
+def _pieces(line: str) -> Iterator[str]:
+    """The frames and objects of a line; of a long line without any, the beginning."""
+    if not ("%|" in line and ("{" in line or line.count("%|") > 1) or _OBJECTS.search(line)):
+        yield line[:LONGEST]
+        return
+    begin = 0
+    while begin < len(line):
+        end = begin + LONGEST
+        if end < len(line):
+            end = max(line.rfind("}", begin, end), line.rfind("]", begin, end)) + 1 or end
+        yield from filter(None, _FRAME.split(line[begin:end]))
+        begin = end
 
 
 def _whole_objects(lines: Iterable[str]) -> Iterator[str]:

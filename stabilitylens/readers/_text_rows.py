@@ -15,6 +15,7 @@ from stabilitylens.readers._text_pairs import Pairs, Tokenizer
 from stabilitylens.readers._text_tables import Tables
 
 loss_rank = lru_cache(maxsize=8192)(_names.loss_rank)
+step_rank = _names.step_rank
 Row = dict[str, float]
 #: a line this many after the last of a row does not belong to it
 NEAR = 6
@@ -22,10 +23,12 @@ NEAR = 6
 FRAMES = 32
 #: kinds of lines that are remembered
 KINDS = 4096
+#: a longer line is no sentence
+LONGEST = 400
 #: a loss without any counter is believed from its third line on: a script at the head has such lines, too
 BELIEVED = 3
 _DIED = re.compile(r"\bloss\b.{0,60}\b(?:nan|inf|infinite|infinity)\b|\b(?:nan|inf|infinite)\b.{0,20}\bloss\b", re.I)
-_SKIPPED = re.compile(r"gradient overflow|skipping step|OVERFLOW!", re.I)
+_SKIPPED = re.compile(r"\b[Ss]kipping (?:this )?(?:step|update|optimizer step)|OVERFLOW!")
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[Row | Mark]:
@@ -48,7 +51,15 @@ class _Open:
 
 @dataclass
 class _Book:
-    """What is remembered between lines."""
+    """What is remembered between lines.
+
+    Attributes:
+        context: counters of lines that only count, and of bars.
+        frames: rows of bars by their counters; held: losses without counters by name, until they are believed.
+        added: names in lines that followed a row.
+        last: the row that was told last; behind: whether bars stand behind the values that they count.
+        loss_key: the best name of a loss so far; at: the number of the line.
+    """
 
     pairs: Tokenizer = field(default_factory=Tokenizer)
     table: Tables = field(default_factory=Tables)
@@ -58,12 +69,17 @@ class _Book:
     held: dict[str, list[Row]] = field(default_factory=dict)
     added: set[tuple[str, ...]] = field(default_factory=set)
     believed: set[str] = field(default_factory=set)
+    last: Row = field(default_factory=dict)
+    behind: bool = False
     loss_key: str = ""
     at: int = 0
 
     def line(self, line: str) -> Iterator[Row | Mark]:
         """Read one line."""
         self.at += 1
+        if ("kipping" in line or "OVERFLOW" in line) and len(line) <= LONGEST and _SKIPPED.search(line):
+            yield from self._flush()
+            yield Mark("step_skipped", line.strip())
         found = self.pairs(line)
         if found is None or not found.values:
             found = self.table(line) or found
@@ -87,19 +103,19 @@ class _Book:
             for rows in self.held.values():
                 yield from rows
 
-    def _sentence(self, line: str) -> Iterator[Row | Mark]:
-        if len(line) > 400:
-            return
-        if self.loss_key and _DIED.search(line) and "if " not in line:
+    def _sentence(self, line: str) -> Iterator[Row]:
+        """A sentence that says that the loss has become NaN."""
+        if self.loss_key and len(line) <= LONGEST and _DIED.search(line) and "if " not in line:
             yield from self._flush()
-            yield {self.loss_key: math.nan}
-        elif _SKIPPED.search(line):
-            yield from self._flush()
-            yield Mark("step_skipped", line.strip()[:200])
+            yield {name: value + 1 for name, value in self.last.items() if step_rank(name) is not None} | {self.loss_key: math.nan}
 
     def _frame(self, found: Pairs) -> Iterator[Row]:
         if not found.values:
             self.context |= found.counters
+            now = self.open
+            if now is not None and now.own.keys() <= {"epoch"} and now.row.keys().isdisjoint(found.counters):
+                now.row |= found.counters
+                self.behind = True
             return
         if self.open is not None:
             yield from self._flush()
@@ -119,7 +135,9 @@ class _Book:
                 now.row |= found.values
                 now.names |= found.values.keys()
                 now.at = self.at
-            return
+                return
+            if not any(map(loss_rank, found.values)):
+                return
         yield from self._flush()
         row = self._inherited(found.counters) | found.counters | found.values
         self.open = _Open(found.counters, row, set(found.values), self.at)
@@ -135,8 +153,8 @@ class _Book:
         return self.at - now.at <= NEAR and (known or not now.own)
 
     def _inherited(self, own: Row) -> Row:
-        """Counters that lines before this one gave; a line that counts steps itself is only given its epoch."""
-        if own.keys() - {"epoch"}:
+        """Counters that lines before this one gave; a line that counts steps itself, or has its bar behind it, is only given its epoch."""
+        if self.behind or own.keys() - {"epoch"}:
             return {key: value for key, value in self.context.items() if key == "epoch"}
         return {key: value for key, value in self.context.items() if key not in own}
 
@@ -154,6 +172,7 @@ class _Book:
             yield from self._weighed(max(losses, key=loss_rank), now.row)
 
     def _told(self, row: Row) -> Row:
+        self.last = row
         best = max(row, key=loss_rank)
         if loss_rank(best) > loss_rank(self.loss_key):
             self.loss_key = best
