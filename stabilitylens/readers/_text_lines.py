@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 LONGEST, TALLEST, WIDEST = 16_384, 400, 65_536
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _ERASED = re.compile(r"[\x08\x7f]+|\x1b\[\d*[AGK]")
-#: before a frame that follows another on its line, and between a bar or an object and an object
+#: before a frame that follows another on its line, between a bar and what follows it, between two objects
 _FRAME = re.compile(
-    r"(?<=[\]}\s,])(?=[A-Z][\w ]{0,30}:\s{1,4}\d{1,3}%\|)|(?<=[\]}])(?=\s{1,400}\d{1,3}%\|)|(?<=it/s\])(?=\s{0,400}\{)|(?<=s/it\])(?=\s{0,400}\{)"
-    r"|(?<=\})(?=\s{0,400}\{['\"])"
+    r"(?<=[\]}\s,])(?=[A-Z][\w ]{0,30}:\s{1,4}\d{1,3}%\|)|(?<=[\]}])(?=\s{1,400}\d{1,3}%\|)"
+    r"|(?<=it/s\])(?=\s{0,400}[^\s\d])|(?<=s/it\])(?=\s{0,400}[^\s\d])|(?<=it/s)(?=\{)|(?<=s/it)(?=\{)|(?<=\})(?=\s{0,400}\{['\"])"
 )
+_KEY = re.compile(r"\{\s*['\"][^'\"]{1,60}['\"]:[^{}]*$")
 _OBJECTS = re.compile(r"\}\s{0,40}\{['\"]")
 
 
@@ -35,7 +36,7 @@ def _frames(lines: Iterable[str]) -> Iterator[str]:
 
 def _pieces(line: str) -> Iterator[str]:
     """The frames and objects of a line; of a long line without any, the beginning."""
-    if not ("%|" in line and ("{" in line or line.count("%|") > 1) or _OBJECTS.search(line)):
+    if not ("%|" in line and ("{" in line or line.count("%|") > 1 or line.rstrip()[-1] not in "])") or _OBJECTS.search(line)):
         yield line[:LONGEST]
         return
     begin = 0
@@ -52,7 +53,7 @@ def _whole_objects(lines: Iterable[str]) -> Iterator[str]:
     open_: list[str] = []
     depth = width = 0
     for line in lines:
-        if not open_ and not (line[:1] == "{" or line.lstrip()[:1] == "{"):
+        if not open_ and not _opens(line):
             yield line
             continue
         depth += line.count("{") - line.count("}")
@@ -63,3 +64,8 @@ def _whole_objects(lines: Iterable[str]) -> Iterator[str]:
             open_, depth, width = [], 0, 0
     if open_:
         yield " ".join(open_)
+
+
+def _opens(line: str) -> bool:
+    """Whether an object begins in a line and does not end there."""
+    return "{" in line and line.count("{") > line.count("}") and (line.lstrip()[0] == "{" or _KEY.search(line) is not None)

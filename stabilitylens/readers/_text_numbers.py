@@ -21,7 +21,7 @@ _SUFFIX = r"%|[A-Za-zµ]+(?:/[A-Za-z]+)?"
 _NUMBER = rf"""
     {_NOISE}
   | (?: {_BEFORE}({PLAIN})
-      | (?<![\w./-])({_WORD})(?=(?:ms|s|%)?(?![\w/-]|\ (?:iteration|value|or\ |found|check|detected|grad)))
+      | (?<![\w./-])({_WORD})(?=(?:ms|s|%)?(?![\w/-]|\ (?:iteration|value|or\ |found|check|detected|gradient)))
     )({_SUFFIX})?(?![\w]|\.\d)
 """
 #: splits a line into gap, number, word, suffix, gap, …; the three are None for noise

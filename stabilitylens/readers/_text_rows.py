@@ -98,6 +98,8 @@ class _Book:
 
     def end(self) -> Iterator[Row | Mark]:
         """What is still open; if nothing else had a loss, also what was not believed."""
+        if self.behind and self.open is not None:
+            self.open.row = self.context | self.open.row
         yield from self._flush()
         if not self.loss_key:
             for rows in self.held.values():

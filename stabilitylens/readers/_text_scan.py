@@ -11,7 +11,8 @@ from stabilitylens.readers._text_numbers import GROUPS, scale_of
 #: no log writes its metrics like this: source code, tracebacks, lists of arguments with dotted leaders
 _CODE = re.compile(
     r"""^\s*(?:import\s|from\s[\w.]+\simport|def\s|class\s|return\b|(?:if|elif|for|while|with)\b.*:\s*$|else:|try:|except\b|@\w|//|/\*
-    |assert\s|raise\s|File\s"|Traceback|wandb:)|\bself\.\w|\blambda\b|\bprint\w*\(|\bf["']|\w\s\.{4,}\s|--\w+[\s=]\S+.*\s--\w|\w\s=\s\w+\([^)]*$""",
+    |assert\s|raise\s|File\s"|Traceback|wandb:)|\bself\.\w|\blambda\b|\bprint\w*\(|\bf["']|\w\s\.{4,}\s|--\w+[\s=]\S+.*\s--\w|\w\s=\s\w+\([^)]*$
+    |^\s*[a-z_]\w*\s*:\s*[A-Za-z]\w*\s*=\s*\S|^\s*(?!\w*loss)[a-z_]\w*\s=\s-?[\d.e-]+\s*(?:\#.*)?$""",
     re.VERBOSE,
 )
 #: the frame of a progress bar
