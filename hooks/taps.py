@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -27,8 +28,15 @@ def main_tensor(out: Any) -> Tensor | None:
     """The hidden state in what a module returned: the first floating-point tensor of two dimensions or more."""
     if isinstance(out, Tensor):
         return out if out.is_floating_point() and out.dim() >= 2 else None
-    parts = out.values() if isinstance(out, Mapping) else out if isinstance(out, (tuple, list)) else ()
-    return next((t for t in map(main_tensor, parts) if t is not None), None)
+    return next((t for t in map(main_tensor, _parts(out)) if t is not None), None)
+
+
+def _parts(out: Any) -> Iterable[Any]:
+    if isinstance(out, Mapping):
+        return out.values()
+    if is_dataclass(out):
+        return (getattr(out, field.name) for field in fields(out))
+    return out if isinstance(out, (tuple, list)) else ()
 
 
 def _precision(out: Tensor) -> str | None:
