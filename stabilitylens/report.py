@@ -24,6 +24,7 @@ class Subject:
         name: the run's path or the model's name, as in the findings' ``run``.
         anatomy, recipe: as far as they are known.
         run: None in an audit.
+        initial: in an audit, one forward and backward before training, if that was asked for.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Subject:
     recipe: Recipe | None = None
     run: Run | None = None
     incidents: tuple[Incident, ...] = ()
+    initial: Run | None = None
 
     @property
     def header(self) -> Header:

@@ -1,5 +1,9 @@
 """What checks types and array shapes under pytest: an int will do for a float, as in Python's own numeric tower."""
 
-from beartype import BeartypeConf, beartype
+from io import TextIOBase
+from typing import TextIO
 
-check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+from beartype import BeartypeConf, BeartypeHintOverrides, beartype
+
+#: beartype takes the protocol of TextIO so literally that a StringIO is none
+check = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=BeartypeHintOverrides({TextIO: TextIOBase})))

@@ -19,6 +19,8 @@ class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
     HTML = "html"
+    LINE = "line"
+    SARIF = "sarif"
 
 
 class Level(StrEnum):

@@ -15,8 +15,12 @@ def audit(
         str, typer.Argument(help="package.module:factory, or a folder or config.json of Hugging Face.")
     ],
     recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON with what is known of the recipe, as {\"lr\": 3e-4}.")
+        Path | None,
+        typer.Option(metavar="FILE", help="How it will be trained: YAML, JSON or TOML of a framework, or a recorded run."),
     ] = None,
+    init: Annotated[
+        bool, typer.Option("--init", help="Also measure one forward and backward at initialisation.")
+    ] = False,
     form: FormatOption = Format.TEXT,
     output: OutputOption = None,
     fail_on: FailOption = None,
@@ -24,11 +28,15 @@ def audit(
     """Judge a model's architecture and recipe before it is trained.
 
     The factory is called without arguments and returns the model, or the model and its example inputs.
-    Of a Hugging Face model only the config is read: no weights are loaded or downloaded.
+    Of a Hugging Face model only the config is read: no weights are loaded or downloaded, and no code of it is run.
     """
     from stabilitylens._audit import audit as judge_model
-    from stabilitylens.cli._model import build, read_recipe
+    from stabilitylens._audit import recipe_of
+    from stabilitylens.cli._model import build
 
-    known = read_recipe(recipe) if recipe is not None else None
-    module, inputs = build(model)
-    deliver(judge_model(module, inputs, known, name=model), form, output, fail_on)
+    how = recipe_of(recipe)
+    built = build(model, weights=init)
+    report = judge_model(built.model, built.inputs, how, name=model, init=init)
+    if built.note is not None:
+        typer.echo(f"stabilitylens: note: {built.note}", err=True)
+    deliver(report, form, output, fail_on)

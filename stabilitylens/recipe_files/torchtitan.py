@@ -4,7 +4,6 @@ from typing import Any
 from stabilitylens.recipe_files._convert import number, optimizer, positive, precision, whole
 from stabilitylens.recipe_files._dialect import Dialect, Flat, dialect
 
-
 #: of all parameters alike
 DECAY = 0.1
 

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from stabilitylens import __version__
 from stabilitylens.findings import SEVERITIES
 from stabilitylens.reports._figures import embed, figures
+from stabilitylens.reports._initial import rows
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._words import number, sentence, short_names
 
@@ -32,6 +33,7 @@ def write(report: Report, stream: TextIO) -> None:
     page = _environment().get_template("report.html.jinja").render(
         report=report, groups=groups, figures=data, data=embed(data), scripts=scripts, style=_own("report.css"),
         names=short_names([subject.name for subject in report.subjects]), policy=_policy(scripts), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
+        initial=[list(rows(s.initial)) if s.initial is not None else [] for s in report.subjects],
     )
     stream.write(page)
 

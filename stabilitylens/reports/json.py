@@ -13,6 +13,7 @@ from stabilitylens.reports._reporter import reporter
 
 if TYPE_CHECKING:
     from stabilitylens.report import Report, Subject
+    from stabilitylens.run import Run
 
 #: version of the contract; raised when a key changes its meaning or goes
 SCHEMA = 1
@@ -82,8 +83,14 @@ def _audit(report: Report) -> dict[str, Any]:
         "model": subject.name,
         "anatomy": _dict(subject.anatomy),
         "recipe": _dict(subject.recipe),
+        "initial": _initial(subject.initial),
         "findings": [finding.to_dict() for finding in subject.findings],
     }
+
+
+def _initial(run: Run | None) -> dict[str, Any] | None:
+    """What was measured before training, by series; what was not observed is left out."""
+    return {name: series.values[-1] for name, series in run.series.items() if series.observed()} if run is not None else None
 
 
 def _dict(data: Any) -> dict[str, Any] | None:

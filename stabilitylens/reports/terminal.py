@@ -14,6 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from stabilitylens.reports._initial import rows
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
@@ -22,6 +23,7 @@ from stabilitylens.reports._words import number, sentence
 if TYPE_CHECKING:
     from stabilitylens.findings import Finding
     from stabilitylens.incidents import Incident
+    from stabilitylens.recipe import Recipe
     from stabilitylens.report import Report, Subject
     from stabilitylens.run import Run
 
@@ -49,6 +51,9 @@ def _parts(subject: Subject) -> Iterable[RenderableType]:
     if subject.incidents:
         yield _title("Incidents")
         yield _incidents(subject.incidents)
+    if subject.initial is not None:
+        yield _title("One forward and backward before training")
+        yield _initial(subject.initial)
     fired = subject.fired_by_rule()
     if fired:
         yield _title("Findings")
@@ -96,6 +101,22 @@ def _incidents(incidents: tuple[Incident, ...]) -> Table:
     return table
 
 
+def _initial(run: Run) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("what", "first", "last", "smallest", "largest"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for row in rows(run):
+        ends = (row.first, row.last, row.smallest, row.largest) if row.places > 1 else (row.first,)
+        table.add_row(Text(row.name), *(Text(number(value)) for value in ends))
+    return table
+
+
+def _recipe(recipe: Recipe) -> Iterable[Text]:
+    known = {k: v for k, v in recipe.to_dict().items() if v is not None and k != "notes"}
+    yield Text(", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in known.items()))
+    yield from (Text(note, style="dim") for note in recipe.notes)
+
+
 def _finding(group: list[Finding], run: Run | None) -> RenderableType:
     """A rule's first finding in full, its other places in a line each."""
     finding, severity = group[0], group[0].severity or "info"
@@ -125,6 +146,9 @@ def _quiet(subject: Subject) -> Iterable[RenderableType]:
     if missing:
         yield _title("Not evaluated")
         yield from (Text(f"{finding.name}: {finding.lacks}") for finding in missing)
+    if subject.recipe is not None and subject.run is None:
+        yield _title("Recipe")
+        yield from _recipe(subject.recipe)
     if subject.anatomy is not None and (subject.anatomy.uncertain or subject.anatomy.notes):
         yield _title("Not certain of the model")
         yield from (Text(line) for line in (*subject.anatomy.notes, ", ".join(subject.anatomy.uncertain)) if line)

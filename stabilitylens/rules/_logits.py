@@ -8,7 +8,8 @@ import numpy as np
 
 from stabilitylens.rules._track import Track, levels, sampled, track
 from stabilitylens.rules._trend import held, rising
-from stabilitylens.run import Run
+from stabilitylens.rules._rule import Lacks
+from stabilitylens.run import INITIAL, Run
 
 #: Kimi K2 clips the query and key weights of a head whose largest logit passes this (https://arxiv.org/abs/2507.20534)
 LOGIT_WATCHED = 100.0
@@ -38,8 +39,10 @@ def logit_growth(run: Run) -> list[Growth]:
     this run and has not come down again. A run that passes 100 and decays is therefore left alone.
 
     Raises:
-        stabilitylens.rules.Lacks: ``max_attn_logit`` is missing or too short.
+        stabilitylens.rules.Lacks: ``max_attn_logit`` is missing or too short, or the run is one sample before training.
     """
+    if run.format == INITIAL:
+        raise Lacks("a recorded run: one sample at initialisation shows no growth")
     series = sampled(run, "max_attn_logit")
     level = levels(series)
     grown = []

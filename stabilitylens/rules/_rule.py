@@ -126,9 +126,11 @@ def verdicts(member: Rule, evidence: Evidence) -> list[Finding]:
         return [replace(blank, verdict="not_evaluated", lacks="; ".join(lacks))]
     if not fired:
         return [blank]
+    measured = evidence.run is not None and evidence.run.format == INITIAL
     return [
         replace(
-            blank, verdict="fired", severity=f.severity, confidence=f.confidence, where=f.where,
+            blank, verdict="fired", severity=f.severity, confidence=f.confidence,
+            where=replace(f.where, steps=None) if measured else f.where,
             observed=f.observed, threshold=f.threshold, message=f.message + _scales(member, evidence),
             remedy=member.section("Remedy"),
         )

@@ -10,7 +10,7 @@ from stabilitylens.rules._layers import at, number, per_layer
 from stabilitylens.rules._logits import LOGIT_WATCHED
 from stabilitylens.rules._track import Track, levels, recorded, sampled, track
 from stabilitylens.rules._trend import GREW
-from stabilitylens.run import Run, Series
+from stabilitylens.run import INITIAL, Run, Series
 
 #: heuristic, after the entropy collapse of https://arxiv.org/abs/2303.06296: a row spreads over n^0.1 of its n keys
 RATIO_LOW = 0.1
@@ -71,7 +71,7 @@ def _collapsed(run: Run, series: Series) -> Iterator[Fired]:
         if np.any(layer < RATIO_LOW):
             worst = int(np.nanargmin(layer))
             head = track(run, series, (*index, *((worst,) if level.ndim > 1 else ())))
-            yield _fired(head, layer, np.atleast_1d(large[index]))
+            yield _fired(head, layer, np.atleast_1d(large[index]), run.format == INITIAL)
 
 
 def _large_logits(run: Run, shape: tuple[int, ...]) -> ndarray:
@@ -88,15 +88,18 @@ def _severity(layer: Float[ndarray, " head"], large: ndarray, fell: bool) -> Sev
     return next(severity for severity, of in SEVERITIES.items() if of == max(0, rank))
 
 
-def _fired(head: Track, layer: Float[ndarray, " head"], large: ndarray) -> Fired:
-    fell = bool(head.early >= GREW * head.level)
+def _fired(head: Track, layer: Float[ndarray, " head"], large: ndarray, initial: bool) -> Fired:
+    fell = bool(head.early >= GREW * head.level and head.early > head.level)
     severity = _severity(layer, large, fell)
     low, seen = int(np.sum(layer < RATIO_LOW)), int(np.sum(~np.isnan(layer)))
-    moved = f"fell from {number(head.early)} to" if fell else f"began at {number(head.early)} and is"
+    heads = f"heads of that layer under {RATIO_LOW}: {low} of {seen}"
+    if initial:
+        message = f"attn_entropy_ratio of {at(head.where)} is {number(head.level)} before training; {heads}"
+    else:
+        moved = f"fell from {number(head.early)} to" if fell else f"began at {number(head.early)} and is"
+        began = f"it passed below {RATIO_LOW} at step {head.first(RATIO_LOW, above=False)}"
+        message = f"attn_entropy_ratio of {at(head.where)} {moved} {number(head.level)}; {began}; {heads}"
     return Fired(
-        severity,
-        f"attn_entropy_ratio of {at(head.where)} {moved} {number(head.level)}; it passed below 0.1 at step "
-        f"{head.first(RATIO_LOW, above=False)}; heads of that layer under 0.1: {low} of {seen}",
-        observed=head.level, threshold=RATIO_COLLAPSED if head.level < RATIO_COLLAPSED else RATIO_LOW,
+        severity, message, observed=head.level, threshold=RATIO_COLLAPSED if head.level < RATIO_COLLAPSED else RATIO_LOW,
         where=head.since(RATIO_LOW, above=False), confidence={"info": 0.3, "warning": 0.7, "error": 0.9}[severity],
     )

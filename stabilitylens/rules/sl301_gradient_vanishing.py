@@ -4,6 +4,7 @@ from stabilitylens.rules import Evidence, Fired, rule
 from stabilitylens.rules._depth import against_last
 from stabilitylens.rules._layers import at, number
 from stabilitylens.rules._track import RECENT, levels, recorded, sampled, track
+from stabilitylens.run import INITIAL
 
 #: heuristic: gradient at a block's output against that at the last block's
 RATIO_LOW = 1e-2
@@ -55,8 +56,8 @@ def gradient_vanishing(evidence: Evidence) -> list[Fired]:
     return [
         Fired(
             "error" if layer.level < RATIO_VANISHED else "warning",
-            f"resid_grad_norm of {at(layer.where)} is {number(layer.level)} of that of the last block, layer {last}; "
-            f"it passed below {RATIO_LOW} at step {layer.first(RATIO_LOW, above=False)}",
+            f"resid_grad_norm of {at(layer.where)} is {number(layer.level)} of that of the last block, layer {last}"
+            + (" before training" if run.format == INITIAL else f"; it passed below {RATIO_LOW} at step {layer.first(RATIO_LOW, above=False)}"),
             observed=layer.level, threshold=RATIO_VANISHED if layer.level < RATIO_VANISHED else RATIO_LOW,
             where=layer.since(RATIO_LOW, above=False), confidence=0.8,
         )

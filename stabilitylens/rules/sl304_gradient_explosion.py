@@ -4,6 +4,7 @@ from stabilitylens.rules import Evidence, Fired, rule
 from stabilitylens.rules._depth import against_last
 from stabilitylens.rules._layers import at, number
 from stabilitylens.rules._track import RECENT, levels, recorded, sampled, track
+from stabilitylens.run import INITIAL
 
 #: heuristic: gradient at a block's output against that at the last block's; healthy placements are under 10
 RATIO_HIGH = 1e2
@@ -55,8 +56,8 @@ def gradient_explosion(evidence: Evidence) -> list[Fired]:
     return [
         Fired(
             "error" if passed == RATIO_EXPLODED else "warning",
-            f"resid_grad_norm of {at(layer.where)} is {number(layer.level)} times that of the last block, layer {last}; "
-            f"it passed {passed:,.0f} at step {layer.first(passed)}",
+            f"resid_grad_norm of {at(layer.where)} is {number(layer.level)} times that of the last block, layer {last}"
+            + (" before training" if run.format == INITIAL else f"; it passed {passed:,.0f} at step {layer.first(passed)}"),
             observed=layer.level, threshold=passed, where=layer.since(passed), confidence=0.8,
         )
     ]

@@ -1,0 +1,34 @@
+"""The report in a line a finding, for the log of a continuous integration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TextIO
+
+from stabilitylens.reports._reporter import reporter
+
+if TYPE_CHECKING:
+    from stabilitylens.report import Report, Subject
+
+
+@reporter("line")
+def write(report: Report, stream: TextIO) -> None:
+    """``NAME: SEVERITY CODE RULE (WHERE): MESSAGE``, then each incident, then how many rules had which verdict."""
+    for subject in report.subjects:
+        for finding in subject.by_verdict("fired"):
+            where = "" if str(finding.where) == "the whole model" else f" ({finding.where})"
+            stream.write(f"{subject.name}: {finding.severity} {finding.code} {finding.name}{where}: {_flat(finding.message)}\n")
+        for incident in subject.incidents:
+            kind = incident.kind.replace("_", " ")
+            stream.write(f"{subject.name}: {incident.severity} {kind} (step {incident.start_step}): {_flat(incident.explanation)}\n")
+        stream.write(f"{subject.name}: {_tally(subject)}\n")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")
+
+
+def _tally(subject: Subject) -> str:
+    found = Counter(finding.severity or "info" for finding in subject.by_verdict("fired"))
+    fired = ", ".join(f"{found[s]} {s}" for s in ("error", "warning", "info") if found[s]) or "nothing fired"
+    return f"{fired}; {len(subject.by_verdict('clear'))} clear, {len(subject.by_verdict('not_evaluated'))} not evaluated"
