@@ -14,6 +14,8 @@ from stabilitylens.run import Event, Run, Series
 
 #: what a series is called whose own name would say that it is something of ours
 AS_LOGGED = "{} (as logged)"
+#: a run without a loss has a series of so many points
+FEW = 3
 #: a gradient norm that never moves over so many points is the clip value or a placeholder. *Heuristic*.
 FROZEN = 3
 
@@ -78,6 +80,11 @@ def _run(path: Path, form: str, sessions: list[Session], loss_key: str | None) -
     series = {name: Series(name, joined[name].steps, joined[name].values) for name in order}
     events = [event for session in sessions for event in session.events]
     return Run(str(path), series, format=form, events=events, loss_key=loss_key if "loss" in series else None)
+
+
+def worth_reading(runs: list[Run]) -> list[Run]:
+    """The runs that have a loss; where none has, those that have a series at all."""
+    return [run for run in runs if "loss" in run.series] or [run for run in runs if max(map(len, run.values())) >= FEW]
 
 
 def with_loss(run: Run, key: str) -> Run | None:

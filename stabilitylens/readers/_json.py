@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stabilitylens.errors import BadInput
-from stabilitylens.readers._source import head, is_text
 from stabilitylens.readers._numbers import number
+from stabilitylens.readers._source import head, is_text
 
 #: documents are held in memory as a whole, at some ten times their size
 LARGEST = 1 << 28

@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 PATIENCE = 2.0
 
@@ -29,18 +33,19 @@ class _Bar:
 
     def __init__(self, path: Path) -> None:
         self.path, self.total, self.done, self.began = path, path.stat().st_size, 0, time.monotonic()
-        self.shown = None
+        self.shown: Progress | None = None
+        self.task: TaskID | None = None
 
     def advance(self, count: int) -> None:
         self.done += count
         if self.shown is None and time.monotonic() - self.began > PATIENCE:
+            from rich import progress
             from rich.console import Console
-            from rich.progress import Progress
 
-            self.shown = Progress(console=Console(stderr=True), transient=True)
+            self.shown = progress.Progress(console=Console(stderr=True), transient=True)
             self.task = self.shown.add_task(self.path.name, total=self.total)
             self.shown.start()
-        if self.shown is not None:
+        if self.shown is not None and self.task is not None:
             self.shown.update(self.task, completed=self.done)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ A reader turns its format into **rows**, and ``runs_from_rows`` does the rest::
 
     @reader(name="mine", sniff=lambda path: 0.9 if head(path).startswith(b"MINE") else 0.0)
     def read(path: Path) -> list[Run]:
-        \"\"\"One page on the format.\"\"\"
+        "One page on the format, as a docstring"
         return runs_from_rows(path, "mine", rows(lines(path)))
 
 **A row** is a dict from the log's own field names to numbers or to strings that may spell numbers (``"nan"``,
@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 from stabilitylens.errors import BadInput
-from stabilitylens.readers._assemble import assemble, our_names
+from stabilitylens.readers._assemble import assemble, our_names, worth_reading
 from stabilitylens.readers._loss import choose_loss
 from stabilitylens.readers._merge import Piece, Session
 from stabilitylens.readers._names import EPOCHS, normal, step_rank
@@ -54,8 +54,6 @@ from stabilitylens.readers._table import COLUMNS, Table
 from stabilitylens.run import Event, Run
 
 Row = Mapping[str, Any]
-#: a run without a loss has a series of so many points
-FEW = 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Ite
     if not parts:
         raise BadInput(f"{path} was read as {form}, but holds no number of any run; give a log that has losses in it")
     found = [run for part in parts for run in _runs(path, form, part, loss_key)]
-    runs = [run for run in found if "loss" in run.series] or [run for run in found if max(map(len, run.values())) >= FEW]
+    runs = worth_reading(found)
     if not runs:
         raise BadInput(f"{path} was read as {form}, but has no loss and no series in it; give a log of a training run")
     for i, run in enumerate(runs):
@@ -129,7 +127,7 @@ def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
             name, factor = names[key]
             for number, piece in frame.pieces(column.rows(), column.values() * factor):
                 sessions.setdefault(number, Session()).series[name].append(piece)
-    for step, number, event in frame.events(part):
+    for number, event in frame.events(part):
         sessions.setdefault(number, Session()).events.append(event)
     return [assemble(path, form, some, loss_key, notes) for some in frame.by_run(sessions)]
 
@@ -187,15 +185,15 @@ class _Frame:
             steps = np.where(usable, np.where(usable, stated, 0).astype(np.int64) + layout.shift[before], steps)
         return steps, layout.session[before], layout.keep[before] | (self.rows[before] != rows)
 
-    def events(self, part: _Part) -> Iterator[tuple[int, int, Event]]:
-        """Marks and skipped steps with their step and session."""
+    def events(self, part: _Part) -> Iterator[tuple[int, Event]]:
+        """Marks and skipped steps with their session."""
         for row, mark in part.marks:
             steps, session, _ = self.place(np.array([row]))
-            yield int(steps[0]), int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
+            yield int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
         for key, column in part.table.columns.items():
             steps, session, _ = self.place(column.rows())
             for i, step in skipped(key, column.values(), steps):
-                yield step, int(session[i]), Event(step, "step_skipped", f"{key} counts it")
+                yield int(session[i]), Event(step, "step_skipped", f"{key} counts it")
 
     def by_run(self, sessions: dict[int, Session]) -> Iterator[list[Session]]:
         """The sessions of each run; all but the first say from where they supersede."""

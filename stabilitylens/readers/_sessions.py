@@ -48,6 +48,7 @@ def read_sessions(files: list[Path], notes: list[str]) -> list[Session]:
 
 
 def damage(path: Path, file: ArrayFile | EventFile) -> Iterator[str]:
+    """A sentence on everything in a file that was skipped."""
     size = path.stat().st_size
     for begin, end in file.gaps:
         if end == size:

@@ -19,7 +19,8 @@ def skipped(key: str, values: Float[np.ndarray, " row"], steps: Int[np.ndarray, 
 
     Args:
         key: the column's own name; of columns that count something else nothing is yielded.
-        values, steps: of the rows that have the column.
+        values: of the rows that have the column.
+        steps: of the same rows.
     """
     name = normal(key)
     if name not in SINCE_BEGIN | SINCE_LAST or not np.isfinite(values).all():

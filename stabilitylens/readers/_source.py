@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, cast
 
 from stabilitylens.errors import BadInput
 from stabilitylens.readers._progress import progress
@@ -44,7 +44,7 @@ def plain(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="stabilitylens-", ignore_cleanup_errors=True) as folder:
         out = Path(folder) / (path.stem if kind != "pipe" and path.suffix else path.name)
         if kind == "pipe":
-            _copy(sys.stdin.buffer, out, path)
+            _copy(cast(io.BufferedIOBase, sys.stdin.buffer), out, path)
             with plain(out) as inner:
                 yield inner
             return
@@ -61,25 +61,25 @@ def _packed(path: Path) -> str | None:
     return next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), None)
 
 
-def _unpacked(kind: str, file: BinaryIO, path: Path) -> BinaryIO:
+def _unpacked(kind: str, file: io.BufferedIOBase, path: Path) -> io.BufferedIOBase:
     if kind == "gz":
-        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=file)
     if kind == "bz2":
-        return bz2.BZ2File(file)  # type: ignore[return-value]
+        return bz2.BZ2File(file)
     if kind == "xz":
-        return lzma.LZMAFile(file)  # type: ignore[return-value]
+        return lzma.LZMAFile(cast(IO[bytes], file))
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         try:
-            import zstandard
+            import zstandard  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise BadInput(f"{path} is compressed with zstd; pip install zstandard, or unpack it first") from error
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
     return zstd.ZstdFile(file)  # type: ignore[no-any-return, unused-ignore]
 
 
-def _copy(stream: BinaryIO, out: Path, path: Path) -> None:
+def _copy(stream: io.BufferedIOBase, out: Path, path: Path) -> None:
     """What can be unpacked; the end of a cut file is lost, and what came before it is kept."""
     with out.open("wb") as file:
         try:
@@ -164,4 +164,3 @@ def _chunks(path: Path) -> Iterator[bytes]:
             if first:
                 chunk, first = chunk.removeprefix(codecs.BOM_UTF8), False
             yield chunk.replace(b"\0", b"") if b"\0" in chunk else chunk
-

@@ -78,8 +78,8 @@ def _drop_twins(out: Stretches, loss: Float[np.ndarray, " row"]) -> None:
     begins = (out.steps == out.steps.min()) & (out.steps < np.maximum.accumulate(out.steps))
     repeats = (out.steps[a] == out.steps[b]) & (b - a <= NEAR) & ~begins[b]
     twins = b[repeats & same]
-    # two writers of one run agree here and there; echoes always do
-    if len(twins) > AGREE * repeats.sum():
+    # two writers of one run agree here and there; a resume repeats a stretch in order, with one fall of the steps
+    if len(twins) > AGREE * repeats.sum() and np.sum(np.diff(out.steps) <= 0) > REPEATED * len(twins):
         out.keep[twins] = False
         out.notes.append(f"{len(twins)} rows repeat the step and loss of another and were left out")
 
@@ -140,10 +140,10 @@ def _restarts(
     highest = steps[:-1] if reached is None else np.maximum(reached[where][1:], steps[:-1])
     cuts = np.flatnonzero((np.diff(steps) <= 0) & (steps[1:] < highest)) + 1
     begins = steps[0] + 2 * _stride(steps)
-    over = np.array([steps[cut] <= begins or _starts_over(steps, values, cut) for cut in cuts], dtype=bool)
-    anew = cuts[over]
+    anew = np.array([int(cut) for cut in cuts if steps[cut] <= begins or _starts_over(steps, values, int(cut))], dtype=np.int64)
+    back = np.setdiff1d(cuts, anew)
     if len(anew) and _count_anew(anew, values, epochs[where] if epochs is not None else None):
-        _count_on(out, where[anew], where[cuts[~over]])
+        _count_on(out, where[anew], where[back])
         return
     out.run = _numbered(len(loss), where[anew])
     out.session = _numbered(len(loss), where[cuts])
@@ -185,7 +185,7 @@ def _count_anew(anew: Int[np.ndarray, " cut"], loss: Float[np.ndarray, " row"], 
     return _mean(np.array(goes_on)) > 0.5
 
 
-def _count_on(out: Stretches, anew: Int[np.ndarray, " cut"], back: Int[np.ndarray, " cut"]) -> None:
+def _count_on(out: Stretches, anew: Int[np.ndarray, " cut"], back: Int[np.ndarray, " back"]) -> None:
     """Number the steps through: each epoch goes on where the one before it ended."""
     stride = _stride(out.steps[out.keep])
     ends = [0, *anew.tolist(), len(out.steps)]

@@ -11,7 +11,8 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from stabilitylens.errors import BadInput
-from stabilitylens.readers._assemble import assemble, our_names
+from stabilitylens.readers._assemble import assemble, our_names, worth_reading
+from stabilitylens.readers._framing import scan
 from stabilitylens.readers._loss import choose_loss
 from stabilitylens.readers._merge import Piece, Session
 from stabilitylens.readers._names import EVALUATION, TRAINING, normal
@@ -19,6 +20,7 @@ from stabilitylens.readers._reader import reader
 from stabilitylens.readers._scalars import Scalars, Track, read_scalars
 from stabilitylens.readers._source import head
 from stabilitylens.readers._stretches import Stretches, stretches
+from stabilitylens.readers._unreadable import why_unreadable
 from stabilitylens.run import Run
 from stabilitylens.tfrecord import BEFORE, mask
 
@@ -32,7 +34,9 @@ def is_events(path: Path) -> bool:
     if len(begin) < BEFORE:
         return False
     length, crc = struct.unpack_from("<QI", begin)
-    return mask(crc32c(begin[:8])) == crc or ("tfevents" in path.name and b"\0" in begin[:64])
+    if mask(crc32c(begin[:8])) == crc:
+        return True
+    return "tfevents" in path.name and len(scan(np.frombuffer(begin, dtype=np.uint8)).starts) > 0
 
 
 def files_of(path: Path) -> list[tuple[str, Path]]:
@@ -73,10 +77,9 @@ def read(path: Path) -> list[Run]:
         for folder in sorted(inner for inner in path.rglob("*") if inner.is_dir() and _below(inner)):
             if not any(file.parent == folder for _, file in files_of(path)):
                 runs += _runs(folder)
-    with_loss = [run for run in runs if "loss" in run.series]
-    if not runs:
-        raise BadInput(f"{path} holds TensorBoard events, but no scalar of a training; give the folder of a run that logged some")
-    return with_loss or runs
+    if not (worth := worth_reading(runs)):
+        raise BadInput(why_unreadable(path))
+    return worth
 
 
 def _runs(path: Path) -> Iterator[Run]:
@@ -115,4 +118,3 @@ def _by_run(scalars: Scalars, names: dict[str, tuple[str, float]], lead: Track, 
             said = scalars.said(float(lead.order[first]))
             sessions[session].restart = min(int(layout.steps[first]), said if said is not None else int(layout.steps[first]))
         yield [sessions[session] for session in mine]
-

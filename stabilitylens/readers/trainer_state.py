@@ -59,4 +59,3 @@ def read(path: Path) -> list[Run]:
         what = "only the summary of a training" if rows else "nothing"
         raise BadInput(f"the log_history of {state} holds {what}, no step; set logging_steps, or give the run's console log")
     return runs_from_rows(state, "trainer_state", rows, notes)
-
