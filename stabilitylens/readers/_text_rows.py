@@ -115,7 +115,7 @@ class _Book:
         if not found.values:
             self.context |= found.counters
             now = self.open
-            if now is not None and now.own.keys() <= {"epoch"} and now.row.keys().isdisjoint(found.counters):
+            if now is not None and now.own.keys() <= {"epoch"} and len(now.row) > 1 and now.row.keys().isdisjoint(found.counters):
                 now.row |= found.counters
                 self.behind = True
             return
