@@ -245,6 +245,50 @@ def test_a_resumed_loop_goes_on_counting_and_the_run_is_one(tmp_path):
         assert np.array_equal(resumed[name].values, whole[name].values), name
 
 
+def test_a_restart_that_dies_before_its_first_step_supersedes_nothing(tmp_path):
+    torch.manual_seed(0)
+    model = Decoder()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for steps in (3, 0):
+        with sl.attach(model, optimizer, tmp_path) as lens:
+            for _ in range(steps):
+                loss = loss_of(model, tokens())
+                loss.backward()
+                optimizer.step()
+                lens.step(loss)
+    assert sl.load(tmp_path)["loss"].steps.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("unscaled", [(), (0,), (0, 1)])
+def test_one_scaler_for_several_optimizers_some_of_them_unscaled_already(unscaled, tmp_path):
+    norms = []
+
+    def loop(attach):
+        model = Decoder(dropout=0.0)
+        optimizers = [torch.optim.AdamW(in_block(model, i), 1e-3) for i in range(2)]
+        model.requires_grad_(False)
+        for optimizer in optimizers:
+            for p in optimizer.param_groups[0]["params"]:
+                p.requires_grad_(True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+        lens = attach(model, optimizers, scaler=scaler)
+        loss = loss_of(model, tokens())
+        scaler.scale(loss).backward()
+        norms.append(grad_norm(model, 2.0**10))
+        for i in unscaled:
+            scaler.unscale_(optimizers[i])
+        lens.grads_ready()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+        lens.step(loss)
+        return model, [loss.detach()]
+
+    run = observed(loop, tmp_path)
+    assert run["grad_norm"].values == pytest.approx(norms[-1:], rel=1e-5)
+    assert run["grad_norm_clipped"].values == pytest.approx(norms[-1:], rel=1e-5)
+
+
 def test_evaluation_in_between_changes_nothing(tmp_path):
     def loop_with(evaluate):
         def loop(attach):

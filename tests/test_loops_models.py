@@ -291,13 +291,13 @@ def test_a_copy_of_an_observed_model_works_and_is_not_observed(how, tmp_path):
 
 
 @pytest.mark.parametrize("backward", [{}, {"create_graph": True}])
-def test_two_hundred_steps_leave_no_tensor_behind(backward, tmp_path):
+def test_many_steps_leave_no_tensor_behind(backward, tmp_path):
     torch.manual_seed(0)
     model = Decoder(d=8, heads=2, depth=1)
     optimizer = torch.optim.SGD(model.parameters(), 1e-2)
     counts = []
     with sl.attach(model, optimizer, tmp_path, every=1) as lens:
-        for step in range(200):
+        for step in range(60 if backward else 200):
             with torch.no_grad():
                 loss_of(model, tokens(1, 8))
             loss = loss_of(model, tokens(1, 8))
