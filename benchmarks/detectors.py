@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,10 +76,10 @@ class Case:
         return np.maximum(values, 0.01 * self.clean)
 
 
-def cases(seeds: int) -> Iterator[Case]:
+def cases(seeds: int, levels: Sequence[float] = LEVELS) -> Iterator[Case]:
     """Every shape, noise and level, as often as there are seeds."""
     for number, (shape, noise) in enumerate((s, n) for s in CURVES.values() for n in NOISES):
-        for level in LEVELS:
+        for level in levels:
             for seed in range(seeds):
                 rng = np.random.default_rng([number, int(1e4 * level), seed])
                 yield Case(noise, level, shape(STEPS), NOISES[noise](rng, STEPS))
@@ -126,10 +126,10 @@ def with_nan(case: Case) -> np.ndarray:
     return loss
 
 
-def measure(seeds: int) -> dict[str, dict[str, list[float]]]:
+def measure(seeds: int, levels: Sequence[float] = LEVELS) -> dict[str, dict[str, list[float]]]:
     """What was found, by question and by noise."""
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for case in cases(seeds):
+    for case in cases(seeds, levels):
         incidents = found(case.loss())
         seen["false alarms a run"][case.noise].append(sum(i.severity != "info" for i in incidents))
         seen["outliers a run"][case.noise].append(sum(i.kind == "outlier" for i in incidents))

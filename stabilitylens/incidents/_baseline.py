@@ -8,6 +8,9 @@ rise would hide itself. Trends are taken over the logarithm of the position, whe
 
 from __future__ import annotations
 
+import math
+from statistics import median
+
 import numpy as np
 from scipy.ndimage import median_filter, percentile_filter
 
@@ -47,20 +50,20 @@ def _carried(near: Points, far: Points, at: Points, at_near: Points, at_far: Poi
     return np.asarray(near + np.nan_to_num(slope) * np.log(at / at_near))
 
 
-def _short(z: Points, t: int, gap: int) -> tuple[float, float, float]:
+def _short(z: list[float], t: int, gap: int) -> tuple[float, float, float]:
     """Past level, past trend and chord near the ends of a curve, from the points there are."""
     first, stop = max(0, t - gap + 1 - 2 * WINDOW), max(0, t - gap + 1)
     past, future = z[first:stop], z[t + gap : t + gap + WINDOW]
-    if not len(past):
-        return np.nan, np.nan, np.nan
+    if not past:
+        return math.nan, math.nan, math.nan
     half = len(past) // 2
-    near, middle = float(np.median(past[half:])), first + (half + len(past) + 1) / 2
+    near, middle = median(past[half:]), first + (half + len(past) + 1) / 2
     before, behind = t + 1 - middle, gap + (len(future) - 1) / 2
-    chord = near + (np.median(future) - near) * before / (before + behind) if len(future) else np.nan
+    chord = near + (median(future) - near) * before / (before + behind) if future else math.nan
     if half < 2:
-        return near, near, float(chord)
-    at = [np.array([p]) for p in (t + 1.0, middle, first + (half + 1) / 2)]
-    return near, float(_carried(np.array([near]), np.median(past[:half], keepdims=True), *at)[0]), float(chord)
+        return near, near, chord
+    slope = min(near - median(past[:half]), 0.0) / math.log(middle / (first + (half + 1) / 2))
+    return near, near + slope * math.log((t + 1) / middle), chord
 
 
 def expected(z: Points, width: int) -> Points:
@@ -78,8 +81,9 @@ def expected(z: Points, width: int) -> Points:
     trend = np.where(np.isnan(far), near, _carried(near, far, at, at_near, at_far))
     chord = (near + after) / 2
     if window == WINDOW:
+        points = z.tolist()
         for t in {*range(min(gap + 2 * window, len(z))), *range(max(0, len(z) - gap - window), len(z))}:
-            near[t], trend[t], chord[t] = _short(z, t, gap)
+            near[t], trend[t], chord[t] = _short(points, t, gap)
     level = np.fmax(np.where(np.isnan(chord), near, trend), np.fmin(chord, near))
     return np.asarray(np.where(np.isnan(level), np.nan, np.maximum(level, 0.0)))
 

@@ -20,10 +20,10 @@ from stabilitylens.incidents._curve import Points
 MEANS = (5, 9, 17, 33, 65)
 #: a mean is read only where the curve is this many times as long. *Heuristic*.
 LENGTHS = 5
-#: a point this far out is one that everybody would point at: healthy per-step losses of language models have
-#: 5 to 6 in 1,000 above 6 sigma. *Heuristic*, from public logs.
+#: a point this far out stands out. *Heuristic*: in 30 healthy public logs of averaged losses the worst has 5.5;
+#: healthy per-step losses of language models have 5 to 6 in 1,000 above 6 sigma, and those are outliers.
 SINGLE = 5.6
-#: two neighbours, and means. *Heuristic*: twice the worst of 30 healthy public logs is 10, none is above 5.5.
+#: two neighbours, both this far out, and means. *Heuristic*: the worst mean in 40 healthy public logs has 5.0.
 PAIR = 3.2
 MEAN = 5.2
 #: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
