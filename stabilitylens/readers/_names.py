@@ -18,7 +18,7 @@ _NOT_A_LOSS = frozenset(
     "skipped skip time std stddev var variance min max best minimum lowest ratio norm gnorm grad gradient lost patience threshold "
     "tokens mask masks fn type delta diff change improvement prev previous last target vs percent pct exp entropy_coef".split()
 )
-_PLAIN = frozenset("loss losses lossval value output log logs metrics metric history model global per token tokens current cur this step".split())
+_PLAIN = frozenset("loss losses lossval output log logs metrics metric history model global per token tokens current cur this step".split())
 _WHOLE = frozenset("lm total nll ce cross entropy xent crossentropy reduced language overall full sum causal clm pretrain pretraining sft".split())
 _ONE_BATCH = frozenset("step batch iter iteration instant".split())
 _SMOOTH = frozenset("ema avg average mean running smooth smoothed moving accumulated accum rolling debiased".split())
@@ -79,7 +79,7 @@ def loss_rank(key: str) -> int:
 
     Training before evaluation (below 45), the whole before a part of it, one batch before a mean over many.
     """
-    words = normal(key).split()
+    words = normal(key).removesuffix(" value").split()
     here = set(words)
     joined = next((word for word in here if word.endswith("loss")), None)
     if joined is None and here.isdisjoint(_LOSS) and not {"cross", "entropy"} <= here:

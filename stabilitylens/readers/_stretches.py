@@ -57,7 +57,7 @@ def stretches(
     out = Stretches(np.ones(len(steps), dtype=bool), steps.copy(), zeros, zeros.copy(), zeros.copy())
     if (np.diff(steps) > 0).all():
         return out
-    _drop_twins(out, loss)
+    _drop_twins(out, loss, reached)
     if _interleave(out):
         return out
     _restarts(out, loss, epochs, reached)
@@ -70,14 +70,14 @@ def _mean(found: Bool[np.ndarray, " row"]) -> float:
     return float(found.mean()) if len(found) else 0.0
 
 
-def _drop_twins(out: Stretches, loss: Float[np.ndarray, " row"]) -> None:
+def _drop_twins(out: Stretches, loss: Float[np.ndarray, " row"], reached: Steps | None) -> None:
     order = np.argsort(out.steps, kind="stable")
     a, b = order[:-1], order[1:]
     same = (loss[a] == loss[b]) | (np.isnan(loss[a]) & np.isnan(loss[b]))
     # a first step that comes back later begins another run, which may well begin with the same loss
     begins = (out.steps == out.steps.min()) & (out.steps < np.maximum.accumulate(out.steps))
     repeats = (out.steps[a] == out.steps[b]) & (b - a <= NEAR) & ~begins[b]
-    twins = b[repeats & same]
+    twins = b[repeats & same & (reached[b] <= out.steps[b])] if reached is not None else b[repeats & same]
     # two writers of one run agree here and there; a resume repeats a stretch in order, with one fall of the steps
     if len(twins) > AGREE * repeats.sum() and np.sum(np.diff(out.steps) <= 0) > REPEATED * len(twins):
         out.keep[twins] = False
