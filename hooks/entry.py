@@ -8,30 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from stabilitylens.hooks.copies import Hook
 from stabilitylens.hooks.guard import Guard
-from stabilitylens.hooks.subject import Subject
+from stabilitylens.hooks.subject import Subject, is_compiled
 from stabilitylens.hooks.taps import ForwardTaps
-
-
-def _nothing(*_args: Any, **_kwargs: Any) -> None:
-    """What a hook is in a copy of the model."""
-
-
-def _silent() -> Callable[..., None]:
-    return _nothing
-
-
-class _Hook:
-    """A hook that stays with this model: in a copy, or once saved and loaded, it does nothing."""
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any) -> None:
-        self._call(*args)
-
-    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        return _silent, ()
 
 
 class Entry:
@@ -48,8 +28,8 @@ class Entry:
         self._trains = subject.model.training
         self._handles = []
         for holder in subject.holders:
-            self._handles.append(holder.register_forward_pre_hook(_Hook(self._enter)))
-            self._handles.append(holder.register_forward_hook(_Hook(self._leave), always_call=True))
+            self._handles.append(holder.register_forward_pre_hook(Hook(self._enter)))
+            self._handles.append(holder.register_forward_hook(Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
         """Take the hooks off, and close the taps if an interrupted forward left them open."""
@@ -63,9 +43,11 @@ class Entry:
             self._taps.__exit__()
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
-        if not self._wanted() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not self._wanted():
             return
         try:
+            if is_compiled(self._model):  # a function mode would have every compiled part compiled anew
+                return
             if self._open_at is module:  # a forward that was interrupted by the keyboard never left
                 self._close()
             self._trains = self._trains or self._model.training
@@ -78,7 +60,7 @@ class Entry:
             self.guard.failed("the beginning of a forward", error)
 
     def _leave(self, module: nn.Module, _args: Any, _out: Any) -> None:
-        if self._open_at is not module:
+        if torch.compiler.is_compiling() or self._open_at is not module:
             return
         try:
             self._close()

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.head import find_head
@@ -54,6 +55,7 @@ class Lens:
         self._parameters = ParameterTaps(subject.parameters, self._slots)
         self._recorder = Recorder(logdir, subject, recipe, every, anatomy, guard)
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
+        self._compiled = CompiledTaps({} if subject.compiled else subject.blocks, self._taps, self._wants_forward)
         self._handles = [
             handle
             for o in self._optimizers
@@ -117,7 +119,7 @@ class Lens:
         if self._closed:
             return
         self._closed = True
-        for call in (*self._closing, self._entry.remove, *(handle.remove for handle in self._handles)):
+        for call in (*self._closing, self._entry.remove, self._compiled.remove, *(handle.remove for handle in self._handles)):
             call()
         self._subject.release()
         self._recorder.close(self.step_number)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_LIBRARY = torch.library.Library("stabilitylens", "DEF")
-_LIBRARY.define("observe(Tensor[] tensors, int call) -> ()")
+LIBRARY = torch.library.Library("stabilitylens", "DEF")
+LIBRARY.define("observe(Tensor[] tensors, int call) -> ()")
 _CALLS: dict[int, Callable[..., None]] = {}
 
 
@@ -31,8 +31,8 @@ def _observe_fake(tensors: list[Tensor], call: int) -> None:
     return None
 
 
-_LIBRARY.impl("observe", _observe, "CompositeExplicitAutograd")
-_LIBRARY.impl("observe", _observe_fake, "Meta")
+LIBRARY.impl("observe", _observe, "CompositeExplicitAutograd")
+LIBRARY.impl("observe", _observe_fake, "Meta")
 
 
 def observe(function: Callable[..., None], *tensors: Tensor) -> None:

@@ -14,7 +14,7 @@ from stabilitylens.hooks.attention import AttentionWatch, Call
 from stabilitylens.hooks.attention_view import statistics
 from stabilitylens.hooks.branches import BranchWatch
 from stabilitylens.hooks.functions import FunctionWatch, merged
-from stabilitylens.hooks.guard import Guard
+from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.modules import ModuleCalls
 from stabilitylens.hooks.opaque import observe
 from stabilitylens.hooks.slots import Slots
@@ -129,22 +129,26 @@ class ForwardTaps:
         if out is None or out.is_nested:
             self.skipped[site[0]] = "it returned no plain tensor"
             return
-        self.layers[site] = None
-        self.precision = _precision(out)
-        observe(lambda x: self._slots.add("resid", site, moments(x)), out)
+        self.stream(site, out)
         if out.requires_grad:
             self._gradient(site, out)
         else:  # reentrant checkpointing runs the block without grad; the next module's input is the same value
             self._without_grad = site
 
     def _gradient(self, site: Site, tensor: Tensor) -> None:
-        def arrived(grad: Tensor) -> None:
-            try:
-                observe(lambda g: self._slots.add("resid_grad", site, second_moments(g)), grad)
-            except Exception as error:
-                self.guard.failed("the gradient of a block's output", error)
+        tensor.register_hook(lambda grad: self.gradient(site, grad))
 
-        tensor.register_hook(arrived)
+    @guarded("the residual stream")
+    def stream(self, site: Site, out: Tensor) -> None:
+        """The residual stream after a block."""
+        self.layers[site] = None
+        self.precision = _precision(out)
+        observe(lambda x: self._slots.add("resid", site, moments(x)), out)
+
+    @guarded("the gradient of a block's output")
+    def gradient(self, site: Site, grad: Tensor) -> None:
+        """The gradient of the residual stream after a block."""
+        observe(lambda g: self._slots.add("resid_grad", site, second_moments(g)), grad)
 
     def _branch(self, branch: Tensor, stream: Tensor) -> None:
         if not self._inside:
@@ -161,10 +165,14 @@ class ForwardTaps:
 
     def _attention_call(self, call: Call) -> None:
         self._attended = True
-        site = self._site(f"attention {self._calls.current}")
-        site = (self._calls.current, site[1])
+        name = self._calls.current
         device = call.tensors[0].device.type
         cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self.attention_call((name, self._site(f"attention {name}")[1]), call, cast)
+
+    @guarded("an attention call")
+    def attention_call(self, site: Site, call: Call, cast: torch.dtype | None) -> None:
+        """An attention call, with the dtype that autocast takes it to."""
 
         def record(*_: Tensor) -> None:
             heads, kv_heads = statistics(call.resolve(), cast)
