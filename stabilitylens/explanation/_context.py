@@ -1,0 +1,84 @@
+"""All that is known around an incident."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stabilitylens.explanation._blind import cannot_show
+from stabilitylens.explanation._coincidences import Coincidence, coincidences
+from stabilitylens.explanation._movements import Movement, movements
+from stabilitylens.findings import SEVERITIES
+from stabilitylens.incidents import Incident
+from stabilitylens.run import Run
+
+#: incidents that are looked into, the most severe and the longest first. *Heuristic*: nobody reads more.
+MOST = 20
+#: what needs no explanation, or has none in what came before it
+PLAIN = ("resume", "plateau")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What happened around one incident.
+
+    Attributes:
+        moved: the series that left their own past before it or with it, the first first.
+        asked: how many series had enough samples before it to be asked.
+        coincident: events at or shortly before it.
+        cannot_show: what the log does not say, a sentence each.
+    """
+
+    moved: tuple[Movement, ...] = ()
+    asked: int = 0
+    coincident: tuple[Coincidence, ...] = ()
+    cannot_show: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> tuple[Movement, ...]:
+        """What moved before the incident and not with it."""
+        return tuple(movement for movement in self.moved if movement.early)
+
+    def of(self, *kinds: str) -> list[Coincidence]:
+        """The coincidences of some kinds."""
+        return [each for each in self.coincident if each.kind in kinds]
+
+    def of_metric(self, *metrics: str) -> list[Movement]:
+        """The movements of some metrics."""
+        return [movement for movement in self.moved if movement.metric in metrics]
+
+    @property
+    def sentence(self) -> str:
+        """Who moved first, in one sentence."""
+        if self.before:
+            return f"Moved first: {self.before[0]}."
+        if self.moved:
+            return f"None of {self.asked} other series moved before it; first with it: {self.moved[0]}."
+        return f"None of {self.asked} other series moved before it or with it." if self.asked else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The context as plain data, keys as in the JSON contract."""
+        return {
+            "moved": [movement.to_dict() for movement in self.moved],
+            "asked": self.asked,
+            "coincident": [each.to_dict() for each in self.coincident],
+            "cannot_show": list(self.cannot_show),
+        }
+
+
+def contexts(run: Run, incidents: Sequence[Incident]) -> list[Context | None]:
+    """The context of each incident; None for those that need none, and beyond the 20 that matter most."""
+    ranked = sorted(
+        (i for i, incident in enumerate(incidents) if incident.kind not in PLAIN),
+        key=lambda i: (-SEVERITIES[incidents[i].severity], incidents[i].metric != "loss", -incidents[i].cost_steps),
+    )
+    looked = set(ranked[:MOST])
+    return [_context(run, incident, incidents) if i in looked else None for i, incident in enumerate(incidents)]
+
+
+def _context(run: Run, incident: Incident, incidents: Sequence[Incident]) -> Context:
+    moved, asked = movements(run, incident)
+    return Context(
+        tuple(moved), asked, tuple(coincidences(run, incident, incidents)), tuple(cannot_show(run, incident, asked))
+    )
