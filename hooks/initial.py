@@ -19,8 +19,10 @@ from torch.utils._pytree import tree_leaves
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.anatomy.blocks import find_blocks
 from stabilitylens.hooks.anatomy.inputs import Call, candidates
-from stabilitylens.hooks.attaching import attach
-from stabilitylens.hooks.guard import LensWarning
+from stabilitylens.hooks.guard import Guard, LensWarning
+from stabilitylens.hooks.lens import Lens
+from stabilitylens.hooks.subject import Subject
+from stabilitylens.recipe import Recipe
 from stabilitylens.run import INITIAL, Run, load
 
 Loss = Callable[[Any], Tensor]
@@ -92,7 +94,10 @@ def _record(model: nn.Module, call: Call, loss: Loss, folder: Path) -> None:
     seen: list[float] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LensWarning)
-        with attach(model, optimizer, folder, every=1) as lens, _entering_stream(model, seen):
+        lens = Lens(
+            Subject(model), [optimizer], folder, every=1, scaler=None, recipe=Recipe(), anatomy=None, guard=Guard(),
+        )  # attach would read the anatomy, which the caller has
+        with lens, _entering_stream(model, seen):
             value = _backward(model, call, loss)
             lens.grads_ready()
             optimizer.step()
@@ -145,7 +150,8 @@ def _default_loss(model: nn.Module, call: Call) -> Loss:
         if tokens is not None and out.dim() == 3 and out.shape[:2] == tokens.shape and out.shape[2] in tables:
             return F.cross_entropy(out[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
         direction = torch.randn(out.shape[1:], generator=torch.Generator().manual_seed(0)).to(out)
-        return (out * direction).flatten(1).sum(1).mean() / direction.numel() ** 0.5
+        along: Tensor = (out * direction).flatten(1).sum(1).mean() / direction.numel() ** 0.5
+        return along
 
     return loss
 

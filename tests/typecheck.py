@@ -3,7 +3,7 @@
 from io import TextIOBase
 from typing import TextIO
 
-from beartype import BeartypeConf, BeartypeHintOverrides, beartype
+from beartype import BeartypeConf, FrozenDict, beartype
 
 #: beartype takes the protocol of TextIO so literally that a StringIO is none
-check = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=BeartypeHintOverrides({TextIO: TextIOBase})))
+check = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({TextIO: TextIOBase})))

@@ -60,16 +60,16 @@ def _known(config: dict[str, Any], file: Path) -> Any:
     """The configuration class that transformers has for it, filled in."""
     try:
         import transformers
-        from transformers import AutoConfig
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+        from transformers import CONFIG_MAPPING, AutoConfig
     except ModuleNotFoundError as error:
         raise BadInput(f"auditing {file} needs transformers: pip install 'stabilitylens[torch,hf]'") from error
-    transformers.logging.set_verbosity_error()  # its advice on tokens has no bearing on an audit
+    # its advice on tokens has no bearing on an audit
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise BadInput(f"transformers cannot build a model from {file}: it names no architecture; give it a model_type, as llama")
-    if kind not in CONFIG_MAPPING_NAMES:
-        near = get_close_matches(kind, CONFIG_MAPPING_NAMES, n=3)
+    if kind not in CONFIG_MAPPING:
+        near = get_close_matches(kind, list(CONFIG_MAPPING.keys()), n=3)
         version, own = transformers.__version__, _own_code(config)
         if own:
             raise BadInput(
