@@ -121,7 +121,7 @@ def assemble(model: nn.Module, graph: Graph) -> Anatomy:
         qk_norm_position=norm_and_place[1],
         soft_cap=majority(call.soft_cap for call in calls),
         parallel=_is_parallel(placed),
-        final_norm=has_final_norm(reading.flow, last, placement),
+        final_norm=has_final_norm(reading.flow, last, placed, placement),
         n_layers=len(reading.layers) or sum(p.branch.kind in ("attention", "parallel") for p in placed) or None,
         n_attention=len(calls),
         n_parameters=sum(p.numel() for p in model.parameters()),

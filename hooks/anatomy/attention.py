@@ -11,8 +11,8 @@ from stabilitylens.hooks.anatomy.graph import Node
 _SCORE_LIMIT = 60  # nodes looked through between scores and softmax
 _VALUE_LIMIT = 40  # nodes looked through between softmax and values
 _ABOVE_SCORES = frozenset({Part.PRODUCT, Part.LINEAR, Part.ATTENTION, Part.MIXING, Part.SOFTMAX})
-_BELOW_SOFTMAX = frozenset({Part.PASS, Part.SCALE, Part.JOIN, Part.UNARY, Part.GATE, Part.ADD, Part.OTHER})
-_BELOW_SCORES = _BELOW_SOFTMAX | {Part.ACTIVATION, Part.SOFTMAX, Part.REDUCE, Part.NORM}
+_BELOW_SOFTMAX = frozenset({Part.PASS, Part.SCALE, Part.JOIN, Part.UNARY, Part.GATE, Part.ADD, Part.NORM, Part.OTHER})
+_BELOW_SCORES = _BELOW_SOFTMAX | {Part.ACTIVATION, Part.SOFTMAX, Part.REDUCE}
 _NONLINEAR = frozenset({Part.ACTIVATION, Part.UNARY, Part.SOFTMAX})
 
 
@@ -51,13 +51,29 @@ def _call_at(flow: Flow, node: Node) -> Call | None:
 
 
 def _softmax_call(flow: Flow, node: Node) -> Call | None:
-    above = [i for start in flow.inputs(node.index) for i in flow.upstream(start, _ABOVE_SCORES, _SCORE_LIMIT)]
+    above = _above(flow, node)
     scores = next((i for i in above if flow.parts[i] is Part.PRODUCT), None)
     if scores is None or not _meets_values(flow, node.index):
         return None
     caps = [i for i in above if flow.nodes[i].op == "tanh" and scores in flow.ancestors(i, scores)]
     query, key = _operands(flow, scores)
     return Call(node.index, scores, query, key, caps[-1] if caps else None)
+
+
+def _above(flow: Flow, softmax: Node) -> list[int]:
+    """What the scores are made from, up to products; a map that mixes heads is looked through."""
+    above = [i for start in flow.inputs(softmax.index) for i in flow.upstream(start, _ABOVE_SCORES, _SCORE_LIMIT)]
+    mixing = [i for i in above if _mixes_heads(flow, i, softmax)]
+    return above + [i for m in mixing for j in flow.inputs(m) for i in flow.upstream(j, _ABOVE_SCORES, _SCORE_LIMIT)]
+
+
+def _mixes_heads(flow: Flow, index: int, softmax: Node) -> bool:
+    """Whether it is a learned map from heads to heads (talking heads, re-attention)."""
+    if flow.parts[index] is not Part.LINEAR or len(softmax.shape) != 4:
+        return False
+    weights = (flow.nodes[i] for i in flow.nodes[index].inputs if not flow.nodes[i].data)
+    sizes = [[n for n in weight.shape if n > 1] for weight in weights]
+    return [softmax.shape[1]] * 2 in sizes
 
 
 def _operands(flow: Flow, scores: int) -> tuple[int, int]:
@@ -74,7 +90,8 @@ def _meets_values(flow: Flow, softmax: int) -> bool:
         for user in flow.data_users(i):
             if flow.parts[user] is Part.PRODUCT:
                 return True
-            if user not in seen and len(seen) < _VALUE_LIMIT and flow.parts[user] in _BELOW_SOFTMAX:
+            onward = flow.parts[user] in _BELOW_SOFTMAX or _mixes_heads(flow, user, flow.nodes[softmax])
+            if user not in seen and len(seen) < _VALUE_LIMIT and onward:
                 seen.add(user)
                 queue.append(user)
     return False

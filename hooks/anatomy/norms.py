@@ -81,10 +81,11 @@ def _squash(graph: Graph, node: Node) -> Norm | None:
 
 
 def _is_learned_scalar(graph: Graph, index: int) -> bool:
+    """Whether it is a single number made of parameters, such as α or α + 1."""
     node = graph.nodes[index]
-    while node.op in ops.PASS and len(node.inputs) == 1:
-        node = graph.nodes[node.inputs[0]]
-    return node.op == "param" and math.prod(node.shape) == 1
+    if node.data or math.prod(node.shape) != 1:
+        return False
+    return node.op == "param" or any(_is_learned_scalar(graph, i) for i in node.inputs)
 
 
 def _statistical(graph: Graph, product: Node, operand: int, statistic: int) -> Norm | None:

@@ -21,7 +21,7 @@ CONVOLUTION = _names(
 )
 MATMUL = CONVOLUTION | _names(
     """mm addmm linear bmm baddbmm matmul einsum addbmm mkldnn_linear addmv mv dot _grouped_mm grouped_mm bilinear
-    _trilinear tensordot scaled_mm _scaled_mm lstm mkldnn_rnn_layer"""
+    _trilinear tensordot scaled_mm _scaled_mm lstm mkldnn_rnn_layer _cdist_forward _euclidean_dist cdist"""
 )
 BIASED = _names("addmm baddbmm addbmm")
 PLAIN_PRODUCT = _names("mm addmm linear bmm")
@@ -54,7 +54,7 @@ ACTIVATION = _names(
     softsign"""
 )
 SOFTMAX = _names("_softmax softmax _safe_softmax")
-SUM = _names("add sub rsub")
+SUM = _names("add sub rsub lerp")
 PRODUCT = _names("mul div")
 JOIN = _names(
     """cat stack index_put index_add scatter scatter_add scatter_reduce slice_scatter select_scatter copy where
@@ -69,7 +69,7 @@ FRESH = EMPTY | _names(
     """new_zeros new_ones new_full zeros_like ones_like full_like rand_like randn_like"""
 )
 OTHER = EMBEDDING | _names(
-    """neg exp log log1p expm1 erfinv max min maximum minimum addcmul addcdiv lerp sign square prod topk sort bernoulli
+    """neg exp log log1p expm1 erfinv max min maximum minimum addcmul addcdiv sign square prod topk sort bernoulli
     logsumexp _log_softmax glu prelu _prelu_kernel _weight_norm_interface polar imag tril triu flip diagonal
     linalg_solve outer bucketize nll_loss_forward"""
 )

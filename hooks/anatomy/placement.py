@@ -57,12 +57,16 @@ def _placement(before: Norm | None, after: Norm | None, trailing: tuple[Norm, ..
 
 
 def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
-    """Norms that the stream passes one after the other below the last add of a trunk."""
+    """Norms that the stream passes one after the other below the last add of a trunk.
+
+    Streams may be summed on the way; a mean over positions ends it, as what follows is no longer the stream.
+    """
     queue, seen, found = deque([branch.residual.add]), {branch.residual.add}, []
+    width = flow.nodes[branch.residual.add].shape[-2:]
     while queue and len(seen) <= _REACH:
         i = queue.popleft()
         norm = flow.norm_of(i)
-        onward = [u for u in flow.data_users(i) if flow.parts[u] in _ONWARD and u not in seen]
+        onward = [u for u in flow.data_users(i) if u not in seen and _leads_on(flow, u, width)]
         if norm is not None and norm.node not in seen:
             found.append(norm)
             onward.insert(0, norm.node)
@@ -71,9 +75,20 @@ def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
     return found
 
 
+def _leads_on(flow: Flow, node: int, width: tuple[int, ...]) -> bool:
+    part = flow.parts[node]
+    return part in _ONWARD or (part is Part.REDUCE and flow.nodes[node].shape[-2:] == width)
+
+
 def overall(placed: Sequence[Placed]) -> tuple[Placement, float]:
-    """The placement of a model, and the share of branches that have it."""
-    known = [p.placement for p in placed if p.placement is not None]
+    """The placement of a model, and the share of branches that have it.
+
+    Branches that hold others, and those that neither attend nor feed forward where most do, have no say.
+    """
+    adds = {p.branch.residual.add for p in placed}
+    simple = [p for p in placed if not adds.intersection(p.branch.residual.region)] or list(placed)
+    main = [p for p in simple if p.branch.kind != "other"]
+    known = [p.placement for p in (main if 2 * len(main) > len(simple) else simple) if p.placement is not None]
     if not known:
         return "none", 1.0
     if is_periodic(known):
@@ -90,7 +105,8 @@ def is_periodic(placements: Sequence[Placement]) -> bool:
     return len(steps) == 1 and min(steps) > 2 and set(placements) == {"none", "post"}
 
 
-def has_final_norm(flow: Flow, last: Placed | None, placement: Placement) -> bool:
-    """Whether the stream is normalised once more below the last block; for Post-LN beside its own last norm."""
+def has_final_norm(flow: Flow, last: Placed | None, placed: Sequence[Placed], placement: Placement) -> bool:
+    """Whether the stream is normalised once more below the last block, beside its own last norm where it has one."""
     below = norms_below(flow, last.branch) if last else []
-    return len(below) > (1 if placement == "post" else 0)
+    own = placement == "post" or 2 * sum(bool(p.branch.on_trunk) for p in placed) > len(placed)
+    return len(below) > (1 if own else 0)
