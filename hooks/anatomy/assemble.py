@@ -10,7 +10,7 @@ from typing import TypeVar
 from torch import nn
 
 from stabilitylens.anatomy import Anatomy, AttentionCall, Placement, SubLayer
-from stabilitylens.hooks.anatomy import qk
+from stabilitylens.hooks.anatomy import qk, scaling, traits
 from stabilitylens.hooks.anatomy.attention import Call, find_calls
 from stabilitylens.hooks.anatomy.blocks import find_blocks
 from stabilitylens.hooks.anatomy.branches import read_branch
@@ -22,6 +22,7 @@ from stabilitylens.hooks.anatomy.residual import find_residuals, find_trunks
 
 T = TypeVar("T", bound=Hashable)
 _PARALLEL = 0.4  # heuristic: share of adds; in (x + attention) + mlp(x) every second add is a shortcut
+_TWO_BLOCKS = 4  # residual adds of two blocks; a lone decoder block has three, with two attention calls
 _SURE = 0.8  # heuristic: a smaller majority is reported as uncertain
 
 
@@ -42,26 +43,34 @@ class Reading:
     def __init__(self, graph: Graph, blocks: Sequence[str]) -> None:
         self.flow = Flow(graph)
         self.blocks = list(blocks)
-        self._calls = find_calls(self.flow)
+        self.raw_calls = find_calls(self.flow)
         residuals = find_residuals(self.flow)
+        if len(self.blocks) == 1 and self._holds_several(self.blocks[0], residuals):
+            self.blocks = []
         self.trunks = find_trunks(residuals, lambda add: self.block_of(add) is not None)
-        attending = {call.node for call in self._calls}
+        attending = {call.node for call in self.raw_calls}
         adds = set(residuals)
         by_trunk = [[read_branch(self.flow, residuals[a], attending, adds) for a in trunk] for trunk in self.trunks]
         placed = [p for branches in by_trunk for p in place_trunk(self.flow, branches, self._same_block)]
         self.placed = sorted(placed, key=lambda p: p.branch.residual.add)
         used = {self.block_of(p.branch.residual.add) for p in self.placed}
         self.layers = [name for name in self.blocks if name in used]
-        self.calls = [self._attention_call(call) for call in self._calls]
+        self.calls = [self._attention_call(call) for call in self.raw_calls]
         opaque = (n for n in graph.nodes if n.op == "opaque" and self.flow.parts[n.index] is not Part.LINEAR)
         self.hidden = list(dict.fromkeys(node.module for node in opaque))
-        self.latent = [passes_latent_norm(self.flow, call, adds, self._same_block) for call in self._calls]
+        self.latent = [passes_latent_norm(self.flow, call, adds, self._same_block) for call in self.raw_calls]
 
     def block_of(self, node: int) -> str | None:
         """Canonical name of the block a node ran in."""
         module = self.flow.nodes[node].module
         inside = [name for name in self.blocks if not name or module == name or module.startswith(f"{name}.")]
         return max(inside, key=len, default=None)
+
+    def _holds_several(self, block: str, adds: Iterable[int]) -> bool:
+        """Whether a lone block is a row of blocks that have no module of their own."""
+        attending = sum(self.block_of(call.node) == block for call in self.raw_calls)
+        adding = sum(self.block_of(add) == block for add in adds)
+        return attending > 2 or (attending == 2 and adding >= _TWO_BLOCKS)
 
     def _same_block(self, one: int, other: int) -> bool:
         block = self.block_of(one)
@@ -76,9 +85,16 @@ class Reading:
         otherwise: Placement = "post" if overall == "post" and norms_below(self.flow, placed.branch) else "none"
         branch = placed.branch
         module = commonprefix([self.flow.nodes[i].module.split(".") for i in branch.transforms])
-        kind = placed.norms[0].kind if placed.norms else None
-        layer, open_ = self._layer(branch.residual.add), placed.placement is None
-        return SubLayer(layer, branch.kind, ".".join(module), placed.placement or otherwise, kind, uncertain=open_)
+        norm = placed.norms[0] if placed.norms else None
+        return SubLayer(
+            layer=self._layer(branch.residual.add),
+            kind=branch.kind,
+            module=".".join(module),
+            placement=placed.placement or otherwise,
+            norm_kind=norm.kind if norm else None,
+            uncertain=placed.placement is None,
+            alpha=norm.alpha if norm else None,
+        )
 
     def _attention_call(self, call: Call) -> AttentionCall:
         query, key = qk.path_of(self.flow, call.query), qk.path_of(self.flow, call.key)
@@ -122,7 +138,7 @@ def assemble(model: nn.Module, graph: Graph) -> Anatomy:
         soft_cap=majority(call.soft_cap for call in calls),
         parallel=_is_parallel(placed),
         final_norm=has_final_norm(reading.flow, last, placed, placement),
-        n_layers=len(reading.layers) or sum(p.branch.kind in ("attention", "parallel") for p in placed) or None,
+        n_layers=len(reading.layers) or _attending(reading) or None,
         n_attention=len(calls),
         n_parameters=sum(p.numel() for p in model.parameters()),
         d_model=majority(graph.nodes[p.branch.residual.add].shape[-1] for p in placed),
@@ -135,6 +151,11 @@ def assemble(model: nn.Module, graph: Graph) -> Anatomy:
         attention_calls=tuple(calls),
         uncertain=_uncertain(reading, share),
         notes=_notes(reading),
+        residual_scale=scaling.residual_scale(reading.flow, placed),
+        norm_scale=scaling.norm_scale(reading.flow, placed),
+        gated=traits.gated(reading.flow, [p.branch for p in placed]),
+        reads_tokens=traits.reads_tokens(reading.flow),
+        norm_precision=traits.norm_precision(reading.flow, model, [norm for p in placed for norm in p.norms]),
     )
 
 
@@ -142,6 +163,13 @@ def majority(values: Iterable[T]) -> T | None:
     """The most frequent value, the first of equals; None of nothing."""
     counts = Counter(values).most_common(1)
     return counts[0][0] if counts else None
+
+
+def _attending(reading: Reading) -> int:
+    """Branches with attention, those of cross-attention left out."""
+    cross = {call.node for call, plain in zip(reading.raw_calls, reading.calls, strict=True) if plain.cross}
+    kinds = ((p.branch.kind, cross.isdisjoint(p.branch.residual.region)) for p in reading.placed)
+    return sum(own and kind in ("attention", "parallel") for kind, own in kinds)
 
 
 def _end(reading: Reading) -> int | None:

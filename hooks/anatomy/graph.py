@@ -23,6 +23,7 @@ class Node:
         options: the same among its keyword arguments, by name.
         data: whether it depends on the example inputs rather than on parameters alone.
         value: the number it holds, where it is a single known one.
+        dtype: of its (first) result, as ``float32``; empty where not known.
     """
 
     index: int
@@ -34,6 +35,7 @@ class Node:
     options: dict[str, Scalar] = field(default_factory=dict)
     data: bool = False
     value: float | None = None
+    dtype: str = ""
 
 
 class Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.graph import Graph, Node
@@ -20,12 +20,16 @@ class Norm:
         source: the tensor it normalises.
         kind: ``layernorm``, ``rmsnorm``, ``groupnorm``, ``batchnorm``, ``l2``, ``dyt`` or ``derf``.
         size: how many elements share one statistic (the width, for element-wise kinds); None where not known.
+        statistic: the reduction, where it is an operation of its own.
+        alpha: what an element-wise kind multiplies its input by, where that is a known number.
     """
 
     node: int
     source: int
     kind: str
     size: int | None
+    statistic: int | None = None
+    alpha: float | None = None
 
 
 def find_norms(graph: Graph) -> dict[int, Norm]:
@@ -72,9 +76,11 @@ def _squash(graph: Graph, node: Node) -> Norm | None:
             return None
         i = operands[0]
         current = graph.nodes[i]
-        if current.op == "mul" and any(_is_learned_scalar(graph, j) for j in current.inputs):
+        alpha = next((graph.nodes[j] for j in current.inputs if _is_learned_scalar(graph, j)), None)
+        if current.op == "mul" and alpha is not None:
             sources = graph.data_inputs(i)
-            return Norm(node.index, sources[0], kind, _last(graph, sources[0])) if len(sources) == 1 else None
+            known = Norm(node.index, sources[0], kind, _last(graph, sources[0]), alpha=alpha.value) if sources else None
+            return known if len(sources) == 1 else None
         if current.op not in ops.CAST | ops.SUM:
             return None
     return None
@@ -101,7 +107,7 @@ def _statistical(graph: Graph, product: Node, operand: int, statistic: int) -> N
         kind = "layernorm"
     else:
         kind = "l2" if reduction.op in ops.VECTOR_NORM else "rmsnorm"
-    return Norm(product.index, source, kind, _last(graph, reduced))
+    return Norm(product.index, source, kind, _last(graph, reduced), reduction.index)
 
 
 def _reduction_behind(graph: Graph, index: int) -> Node | None:
@@ -157,7 +163,7 @@ def _named_by_gain(graph: Graph, norm: Norm) -> Norm:
             gains = [float(s) for s in node.scalars if not isinstance(s, str)]
             gains += [v for i in node.inputs if (v := graph.nodes[i].value) is not None]
             if any(math.isclose(g, math.sqrt(norm.size), rel_tol=1e-3) for g in gains):
-                return Norm(norm.node, norm.source, "rmsnorm", norm.size)
+                return replace(norm, kind="rmsnorm")
     return norm
 
 

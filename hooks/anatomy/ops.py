@@ -26,6 +26,8 @@ MATMUL = CONVOLUTION | _names(
 BIASED = _names("addmm baddbmm addbmm")
 PLAIN_PRODUCT = _names("mm addmm linear bmm")
 LOOKUP = _names("index index_select gather select slice embedding")
+DIVISION = _names("split split_with_sizes chunk unbind unsafe_split unsafe_chunk")
+PART = _names("slice narrow select getitem index_select index") | DIVISION
 MIXING = _names(
     """_fft_c2c _fft_r2c _fft_c2r avg_pool1d avg_pool2d adaptive_avg_pool2d _adaptive_avg_pool2d max_pool2d
     max_pool2d_with_indices cumsum cumprod associative_scan scan while_loop upsample_bilinear2d upsample_nearest2d

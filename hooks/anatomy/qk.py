@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from stabilitylens.anatomy import QkNorm, QkNormPosition
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.attention import Call
+from stabilitylens.hooks.anatomy.factors import factor, is_learned
 from stabilitylens.hooks.anatomy.flow import TRANSFORMS, Flow, Part
 from stabilitylens.hooks.anatomy.graph import Node
 from stabilitylens.hooks.anatomy.norms import Norm
@@ -66,7 +67,7 @@ def soft_cap(flow: Flow, call: Call) -> float | None:
         following = flow.data_users(below)
         below = following[0] if following else None
         if below is not None and flow.nodes[below].op in ops.PRODUCT:
-            return _factor(flow, flow.nodes[below])
+            return factor(flow, flow.nodes[below])
     return None
 
 
@@ -79,10 +80,10 @@ def scale(flow: Flow, call: Call, query: Path, key: Path) -> float | None:
     factors = [_inner_factor(flow, node)]
     for operand, path in ((call.query, query), (call.key, key)):
         stop = {norm.node for norm in path.norms} | set(path.roots)
-        factors += [_factor(flow, flow.nodes[i]) or 1.0 for i in _scalings(flow, operand, stop)]
+        factors += [factor(flow, flow.nodes[i]) or 1.0 for i in _scalings(flow, operand, stop)]
     if call.scores != call.node:
         below = [flow.nodes[i] for i in _scalings(flow, flow.inputs(call.node)[0], {call.scores})]
-        factors += [None if _is_learned(flow, node) else _factor(flow, node) or 1.0 for node in below]
+        factors += [None if is_learned(flow, node) else factor(flow, node) or 1.0 for node in below]
     known = [f for f in factors if f is not None]
     return math.prod(known) if len(known) == len(factors) else None
 
@@ -120,35 +121,6 @@ def _scalings(flow: Flow, start: int, stop: set[int]) -> list[int]:
             break
         index = above[0]
     return found
-
-
-def _factor(flow: Flow, node: Node) -> float | None:
-    numbers = [float(s) for s in node.scalars if isinstance(s, int | float) and not isinstance(s, bool)]
-    numbers += [v for i in node.inputs if not flow.nodes[i].data and (v := _value(flow, i)) is not None]
-    if len(numbers) != 1 or _is_learned(flow, node):
-        return None
-    return 1 / numbers[0] if node.op == "div" and numbers[0] else numbers[0]
-
-
-def _is_learned(flow: Flow, node: Node) -> bool:
-    """Whether a constant factor is made of parameters."""
-    open_ = [i for i in node.inputs if not flow.nodes[i].data]
-    while open_:
-        constant = flow.nodes[open_.pop()]
-        if constant.op == "param":
-            return True
-        open_ += constant.inputs
-    return False
-
-
-def _value(flow: Flow, index: int) -> float | None:
-    node = flow.nodes[index]
-    while node.op in ops.PASS and len(node.inputs) == 1:
-        node = flow.nodes[node.inputs[0]]
-    if node.value is None and node.op in ("full", "scalar_tensor"):
-        numbers = [s for s in node.scalars if isinstance(s, int | float) and not isinstance(s, bool)]
-        return float(numbers[-1]) if numbers else None
-    return node.value
 
 
 def _is_root(flow: Flow, index: int) -> bool:

@@ -72,6 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node = self.graph.add(op, (), tensor.shape)
         node.data = data
         node.value = None if data else _number(tensor)
+        node.dtype = _dtype(tensor)
         self._remember(tensor, node)
         return node
 
@@ -95,6 +96,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _record(self, op: str, inputs: Sequence[int], outputs: Sequence[Tensor], args: Any, kwargs: Any) -> Node:
         node = self.graph.add(op, inputs, outputs[0].shape, self.modules.top)
+        node.dtype = _dtype(outputs[0])
         node.scalars = tuple(_scalars(args))
         node.options = {key: value for key, value in kwargs.items() if isinstance(value, Scalar)}
         fed = any(self.graph.nodes[i].data for i in inputs) and op not in ops.FRESH
@@ -171,6 +173,10 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 def _scalars(tree: Any) -> Iterator[Scalar]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Scalar))
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _storage(tensor: Tensor) -> int | None:
