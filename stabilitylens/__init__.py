@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from stabilitylens._advise import advise as advise
     from stabilitylens._audit import audit as audit
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from stabilitylens.run import load as load
 
 _HOMES = {
+    "advise": "stabilitylens._advise",
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
     "audit": "stabilitylens._audit",
@@ -29,7 +31,7 @@ _HOMES = {
     "Run": "stabilitylens.run",
     "Report": "stabilitylens.report",
 }
-__all__ = ["Lens", "Report", "Run", "__version__", "attach", "audit", "load", "postmortem"]
+__all__ = ["Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "load", "postmortem"]
 
 
 def __getattr__(name: str) -> Any:

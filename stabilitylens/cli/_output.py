@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -48,16 +49,28 @@ def deliver(report: Report, form: Format, output: Path | None, fail_on: Level | 
     """
     from stabilitylens.reports import REPORTERS
 
-    if output is None:
-        if form is Format.HTML and sys.stdout.isatty():
-            raise BadInput("the HTML report is a page of some 5 MB; give it a file, as in -o report.html")
-        REPORTERS[form.value](report, sys.stdout)
-    else:
-        try:
-            with output.open("w", encoding="utf-8") as stream:
-                REPORTERS[form.value](report, stream)
-        except OSError as error:
-            raise BadInput(f"cannot write {output}: {error.strerror}; give -o a file in a folder that exists") from error
-        typer.echo(f"wrote {output}", err=True)
+    pour(lambda stream: REPORTERS[form.value](report, stream), output, page=form is Format.HTML)
     if fail_on is not None and report.at_or_above(fail_on.value):
         raise typer.Exit(1)
+
+
+def pour(write: Callable[[TextIO], None], output: Path | None, *, page: bool) -> None:
+    """Let something write itself to a file, or to the terminal where ``output`` is None.
+
+    Args:
+        page: whether it is a page for a browser.
+
+    Raises:
+        BadInput: the file cannot be written, or a page would be poured into a terminal.
+    """
+    if output is None:
+        if page and sys.stdout.isatty():
+            raise BadInput("the HTML report is a page for a browser; give it a file, as in -o report.html")
+        write(sys.stdout)
+        return
+    try:
+        with output.open("w", encoding="utf-8") as stream:
+            write(stream)
+    except OSError as error:
+        raise BadInput(f"cannot write {output}: {error.strerror}; give -o a file in a folder that exists") from error
+    typer.echo(f"wrote {output}", err=True)
