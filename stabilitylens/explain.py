@@ -1,4 +1,4 @@
-"""The page of a rule, a metric or an incident detector: its docstring with a heading and a line of facts."""
+"""The page of a rule, a metric, an incident detector or a suspect: its docstring with a heading and a line of facts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from stabilitylens.errors import BadInput
 from stabilitylens.incidents import DETECTORS, Detector
 from stabilitylens.metrics import METRICS, Metric
 from stabilitylens.rules import RULES, Rule
+from stabilitylens.suspects import SUSPECTS, Suspect
+from stabilitylens.rules._rule import in_words
 
 
 def explain(name: str) -> str:
     """The page of one thing, in Markdown.
 
     Args:
-        name: a rule's code or name, a metric or an incident detector; case, and hyphens for
+        name: a rule's code or name, a metric, an incident detector or a suspect; case, and hyphens for
             underscores, do not matter.
 
     Raises:
@@ -42,21 +44,23 @@ def _shown(key: str) -> str:
 
 
 def _pages() -> dict[str, str]:
-    """Every page by its key; where a detector and a metric share a name, both."""
+    """Every page by its key; where several things share a name, all of them."""
     pages: dict[str, str] = {}
     for rule in RULES:
         pages[_key(rule.code)] = pages[_key(rule.name)] = rule_page(rule)
     named = [(m.name, metric_page(m)) for m in METRICS] + [(d.name, detector_page(d)) for d in DETECTORS]
+    named += [(s.name, suspect_page(s)) for s in SUSPECTS]
     for name, page in named:
         pages[_key(name)] = "\n".join(filter(None, (pages.get(_key(name)), page)))
     return pages
 
 
 def rule_page(rule: Rule) -> str:
-    """Heading, what it needs and since when, and its docstring."""
-    needs = ", ".join(f"`{need}`" for need in rule.needs)
-    kind = "static" if set(rule.needs) <= {"anatomy", "recipe"} else "dynamic"
-    return f"# {rule.code} {rule.name}\n\n*{kind} · needs {needs} · since {rule.since}*\n\n{rule.page}\n"
+    """Heading, what it needs, how large the models of its evidence are and since when, and its docstring."""
+    facts = ["static" if rule.static else "dynamic", "needs " + ", ".join(f"`{need}`" for need in rule.needs)]
+    facts += ["also judged before training (`--init`)"] if rule.initial else []
+    facts += [f"evidence up to {in_words(rule.evidence_scale)} parameters"] if rule.evidence_scale is not None else []
+    return f"# {rule.code} {rule.name}\n\n*{' · '.join([*facts, f'since {rule.since}'])}*\n\n{rule.page}\n"
 
 
 def metric_page(metric: Metric) -> str:
@@ -69,6 +73,11 @@ def metric_page(metric: Metric) -> str:
 def detector_page(detector: Detector) -> str:
     """Heading and docstring."""
     return f"# {detector.name}\n\n*incident*\n\n{cleandoc(detector.page)}\n"
+
+
+def suspect_page(suspect: Suspect) -> str:
+    """Heading and docstring."""
+    return f"# {suspect.name}\n\n*suspect*\n\n{suspect.page}\n"
 
 
 def axes_in_words(metric: Metric) -> str:

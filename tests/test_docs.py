@@ -45,7 +45,7 @@ def test_every_rule_and_metric_is_in_them():
 @pytest.mark.parametrize("name", ["SL201", "sl201", "attention-logit-growth", "Attention_Logit_Growth", " SL201 "])
 def test_a_rule_by_code_or_name(name: str):
     page = explain(name)
-    assert page.startswith("# SL201 attention-logit-growth\n\n*dynamic · needs `max_attn_logit` · since 0.1.0*\n")
+    assert page.startswith("# SL201 attention-logit-growth\n\n*dynamic · needs `max_attn_logit` · also judged before training (`--init`) · since 0.1.0*\n")
     assert "\n## Remedy\n" in page and page.endswith("\n") and "\n    " not in page
 
 

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import stabilitylens.rules
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.explain import explain
 from stabilitylens.findings import SEVERITIES, Finding, Where
 from stabilitylens.header import Coverage, Header
 from stabilitylens.recipe import Recipe
@@ -204,6 +205,31 @@ def test_every_risk_of_a_recipe_is_named():
     (finding,) = verdicts(RULES["SL101"], cases.static(large, Recipe("AdamW", lr=0.1)))
     risks = "the size of 8 billion parameters and the learning rate of 0.1 make that risky"
     assert finding.message.startswith("4 of 4 attention calls have neither") and finding.message.endswith(risks)
+
+
+def test_a_model_far_beyond_the_evidence_is_told_its_scale():
+    deep = {n: cases.static(cases.anatomy(48, n_parameters=n)) for n in (10**9, 34_999_999_999, 70 * 10**9)}
+    said = {n: verdicts(RULES["SL106"], evidence)[0].message for n, evidence in deep.items()}
+    assert said[70 * 10**9].endswith("; the evidence is at 7 billion parameters, this model has 70 billion")
+    assert "the evidence is at" not in said[10**9] + said[34_999_999_999]
+    assert "evidence up to 7 billion parameters" in explain("SL106") and "evidence up to" not in explain("SL102")
+
+
+def test_a_norm_that_saturates_is_told_from_one_that_is_missing():
+    growing = {"max_attn_logit": cases.heads(cases.rise(3, 30_000))}
+    saturated = verdicts(RULES["SL201"], cases.run(model=cases.anatomy(qk_norm="head"), **growing))
+    missing = verdicts(RULES["SL201"], cases.run(model=cases.anatomy(qk_norm="none"), **growing))
+    assert all("so the gains of that norm have grown" in f.message for f in saturated)
+    assert not any("gains" in f.message for f in missing)
+    assert [f.verdict for f in verdicts(RULES["SL101"], cases.run(model=cases.anatomy(), **growing))] == ["clear"]
+
+
+@pytest.mark.parametrize("member", [r for r in RULES if not r.static and not r.initial], ids=lambda r: r.code)
+def test_one_sample_before_training_shows_no_growth(member: Rule):
+    evidence = next(c for c in cases.PAIRS.values() if c.code == member.code and c.severity).make()
+    start = {n: Series(n, s.steps[:1], s.values[:1], s.axes, s.labels) for n, s in evidence.run.series.items()}
+    (finding,) = verdicts(member, Evidence("start", evidence.anatomy, evidence.recipe, Run("start", start, format=INITIAL)))
+    assert finding.verdict == "not_evaluated"
 
 
 def test_uncertain_anatomy_lowers_confidence():
