@@ -50,7 +50,7 @@ class _Shortcut:
 class Tokenizer:
     """Turns lines into pairs, and remembers the layouts that it has seen."""
 
-    known: dict[tuple[str | None, ...], _Known] = field(default_factory=dict)
+    known: dict[tuple[str | tuple[int, ...] | None, ...], _Known] = field(default_factory=dict)
     shortcuts: list[_Shortcut] = field(default_factory=list)
 
     def __call__(self, line: str) -> Pairs | None:
@@ -65,7 +65,9 @@ class Tokenizer:
         return self._slowly(line, parts) if len(parts) > 1 else None
 
     def _slowly(self, line: str, parts: list[str | None]) -> Pairs | None:
-        layout = (*parts[::GROUPS + 1], *parts[GROUPS::GROUPS + 1])
+        numbers, words = parts[1::GROUPS + 1], parts[2::GROUPS + 1]
+        kinds = tuple((number is None) - (word is None) for number, word in zip(numbers, words, strict=True))
+        layout = (*parts[::GROUPS + 1], *parts[GROUPS::GROUPS + 1], kinds)
         known = self.known.get(layout)
         if known is None:
             known = _Known(learn(line, parts))
@@ -100,8 +102,9 @@ _TIME = r"[IWEF]?[\d:.,/+TZ -]{1,40}(?:days?, [\d:.]{1,16})?(?: [AP]M)?"
 
 
 def _shortcut(line: str, template: Template) -> _Shortcut:
-    """The expression of a line's layout; ."""
-    pattern, last, places = "", 0, {field.place for field in template.fields}
+    """The expression of a line's layout."""
+    pattern, last = "", 0
+    groups = {field.place: f"({PLAIN})" if field.counts else f"({_ANY})" for field in template.fields}
     for i, found in enumerate(NUMBER.finditer(line)):
         if i >= MOST:
             break
@@ -109,7 +112,7 @@ def _shortcut(line: str, template: Template) -> _Shortcut:
         if found.lastindex is None:
             pattern += _TIME
         else:
-            pattern += (f"({_ANY})" if 1 + i * (GROUPS + 1) in places else _ANY) + re.escape(found[GROUPS] or "")
+            pattern += groups.get(1 + i * (GROUPS + 1), f"(?:{PLAIN})") + re.escape(found[GROUPS] or "")
         last = found.end()
     return _Shortcut(re.compile(pattern + _blanks(line[last:])), template)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from stabilitylens.readers._names import loss_rank
@@ -20,9 +21,22 @@ MANY = 5
 
 
 def begin_of(path: Path) -> str:
-    """The head of a text; nothing of what is no text."""
-    begin = head(path)
-    return begin.decode("utf-8", "replace") if is_text(begin) else ""
+    """The first lines of a text, about 256 KB; nothing of what is no text."""
+    if not is_text(head(path)):
+        return ""
+    stat = path.stat()
+    return _begin(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=4)
+def _begin(path: Path, modified: int, size: int) -> str:
+    found, left = [], HEAD
+    for line in lines(path):
+        found.append(line[:left])
+        left -= len(line) + 1
+        if left <= 0:
+            break
+    return "\n".join(found)
 
 
 def signed(pattern: str) -> Callable[[Path], float]:
@@ -36,7 +50,7 @@ def sureness(path: Path) -> float:
     begin = begin_of(path)
     if not begin:
         return 0.0
-    rows = [row for row in rows_of(line for line in begin.splitlines() if line[:2] != '{"') if not isinstance(row, Mark)]
+    rows = [row for row in rows_of(line for line in begin.split("\n") if line[:2] != '{"') if not isinstance(row, Mark)]
     losses = sum(any(map(loss_rank, row)) for row in rows)
     if losses:
         return LOGS if losses >= MANY else HINTS

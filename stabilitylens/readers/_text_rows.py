@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,18 +26,41 @@ FRAMES = 32
 KINDS = 4096
 #: a longer line is no sentence
 LONGEST = 400
+#: so many rows before the first loss are looked through; with so many fields they are no chatter
+CHATTER, RICH = 1024, 5
 #: a loss without any counter is believed from its third line on: a script at the head has such lines, too
 BELIEVED = 3
 _DIED = re.compile(r"\bloss\b.{0,60}\b(?:nan|inf|infinite|infinity)\b|\b(?:nan|inf|infinite)\b.{0,20}\bloss\b", re.I)
+_QUOTES = re.compile(r"^wandb:|\bif\b|[\"']")
 _SKIPPED = re.compile(r"\b[Ss]kipping (?:this )?(?:step|update|optimizer step)|OVERFLOW!")
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[Row | Mark]:
     """Rows of the lines of a text log, and marks for what happened between them."""
+    return _without_chatter(_rows(lines))
+
+
+def _rows(lines: Iterable[str]) -> Iterator[Row | Mark]:
     book = _Book()
     for line in plain(lines):
         yield from book.line(line)
     yield from book.end()
+
+
+def _without_chatter(rows: Iterator[Row | Mark]) -> Iterator[Row | Mark]:
+    """Leaves out lines before the first loss that have a counter, say little and come once: "Loaded step 500 in 3.2 s"."""
+    head: list[Row | Mark] = []
+    for row in rows:
+        head.append(row)
+        if len(head) >= CHATTER or (not isinstance(row, Mark) and any(map(loss_rank, row))):
+            break
+    else:
+        yield from head
+        return
+    seen = Counter(frozenset(row) for row in head if not isinstance(row, Mark))
+    yield from (row for row in head[:-1] if isinstance(row, Mark) or len(row) >= RICH or seen[frozenset(row)] > 1)
+    yield head[-1]
+    yield from rows
 
 
 @dataclass
@@ -93,6 +117,7 @@ class _Book:
         elif found.values:
             yield from self._values(found)
         elif found.counters:
+            yield from self._sentence(line)
             yield from self._flush()
             self.context = {key: value for key, value in self.context.items() if key == "epoch"} | found.counters
 
@@ -103,11 +128,11 @@ class _Book:
         yield from self._flush()
         if not self.loss_key:
             for rows in self.held.values():
-                yield from rows
+                yield from rows if len(rows) > 1 else ()
 
     def _sentence(self, line: str) -> Iterator[Row]:
         """A sentence that says that the loss has become NaN."""
-        if self.loss_key and len(line) <= LONGEST and _DIED.search(line) and "if " not in line:
+        if self.loss_key and len(line) <= LONGEST and _DIED.search(line) and not _QUOTES.search(line):
             yield from self._flush()
             yield {name: value + 1 for name, value in self.last.items() if step_rank(name) is not None} | {self.loss_key: math.nan}
 

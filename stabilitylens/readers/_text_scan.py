@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stabilitylens.readers._text_keys import COUNTED, EVALUATES, PARTS, PLANS, STEPS_BEHIND, TRAINS, counter, means_nothing, name_of
+from stabilitylens.readers._text_keys import (
+    COUNTED,
+    EVALUATES,
+    PARTS,
+    PLANS,
+    STEPS_BEHIND,
+    TRAINS,
+    counter,
+    means_nothing,
+    name_of,
+)
 from stabilitylens.readers._text_numbers import GROUPS, scale_of
 
 #: no log writes its metrics like this: source code, tracebacks, lists of arguments with dotted leaders
@@ -81,7 +91,7 @@ class _Scan:
 
     def _whole(self, i: int) -> bool:
         text = self.parts[i * 4 + 1]
-        return text is not None and text.lstrip("+").isdigit()
+        return text is not None and text.lstrip("+").replace(",", "").isdigit()
 
     def number(self, i: int) -> None:
         """Find out what a number is."""
@@ -147,7 +157,7 @@ class _Scan:
     def _unnamed(self, i: int, gap: str, after: str, suffix: str | None) -> None:
         place, (name, counts, separated) = i * 4 + 1, self.previous
         text, trail = gap.strip(), after.strip()
-        if suffix == "%" or not self.parts[place]:
+        if suffix == "%":
             return
         whole = self._whole(i) and not suffix
         if whole and trail == "/" and (counts or not name or "[" in text):
