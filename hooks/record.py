@@ -93,7 +93,8 @@ class Recorder:
             skipped = numbers.pop("skipped", 0.0) > 0
             self._open(step).step(step, numbers | ({"skipped": 1.0} if skipped else {}))
             if skipped:
-                self.event(step, "step_skipped", "the optimizer took no step")
+                scale = f": the gradients overflowed at loss scale {numbers['loss_scale']:g}" if "loss_scale" in numbers else ""
+                self.event(step, "step_skipped", f"the optimizer took no step{scale}")
 
     def event(self, step: int, kind: str, text: str) -> None:
         """Record something that happened."""

@@ -325,11 +325,10 @@ def test_workers_of_a_data_loader_write_nothing(context, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         with sl.attach(model, optimizer, tmp_path, every=1) as lens:
-            for epoch in range(2):
+            for _epoch in range(2):
                 for batch in DataLoader(Rows(), 4, num_workers=2, multiprocessing_context=context):
                     lens.step(one_step(model, optimizer, lens, batch))
             assert not lens.guard.failures
-    assert epoch == 1
     run = sl.load(tmp_path)
     assert run["loss"].steps.tolist() == list(range(1, 7))
     assert len(list((tmp_path / "stabilitylens").iterdir())) == 2
