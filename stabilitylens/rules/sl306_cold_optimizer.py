@@ -7,8 +7,8 @@ from stabilitylens.rules import Evidence, Fired, Lacks, rule
 from stabilitylens.rules._layers import number
 from stabilitylens.rules._track import median, recorded, sampled
 
-#: Adam's first step is the sign of the gradient, so its RMS over the learning rate is 1; heuristic: rounding and weight decay
-ONE = 0.01
+#: Adam's first step is the sign of the gradient, so its RMS over the learning rate is 1; heuristic: a few entries without gradient
+ONE = 0.03
 #: heuristic: layers that have to be at one together
 SHARE = 0.8
 #: heuristic: what the level before has to be under for a return to one to be a restart
@@ -20,9 +20,9 @@ def cold_optimizer(evidence: Evidence) -> list[Fired]:
     """A resumed run goes on with the optimizer's moments, not with empty ones.
 
     ## What it flags
-    `update_rms` within 1 % of 1.0 in at least 80 % of the blocks at once, later than the first step of training, when it
-    was under 0.9 before, or when the record begins there: an error. The value is exact, since the first step of
-    Adam from empty moments moves every entry by the learning rate.
+    `update_rms` within 3 % of 1.0 in at least 80 % of the blocks at once, later than the first step of training, when it
+    was under 0.9 before, or when the record begins there: an error. The first step of Adam from empty moments moves
+    every entry that has a gradient by the learning rate, so the value is that sharp.
 
     ## Why it matters
     Empty moments make each entry move by the full learning rate in the direction of one batch's sign, as in the first step
