@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from stabilitylens.errors import BadInput
+from stabilitylens.explanation import contexts
 from stabilitylens.incidents import detect
 from stabilitylens.readers import read_all
 from stabilitylens.report import Report, Subject
 from stabilitylens.rules import Evidence, judge
 from stabilitylens.run import Run
+from stabilitylens.suspects import suspects_of
 
 
 def postmortem(*runs: str | Path | Run, loss: str | None = None) -> Report:
@@ -26,10 +28,14 @@ def postmortem(*runs: str | Path | Run, loss: str | None = None) -> Report:
     if not runs:
         raise BadInput("postmortem was given no run; name the folder of one, as in postmortem('runs/gpt')")
     found = [one for run in runs for one in ([run] if isinstance(run, Run) else read_all(Path(run), loss))]
-    return Report("postmortem", tuple(_subject(run) for run in found))
+    subjects = tuple(_subject(run) for run in found)
+    suspects = [suspect for subject in subjects for suspect in suspects_of(subject)]
+    return Report("postmortem", subjects, sorted(suspects, key=lambda suspect: -suspect["score"]))
 
 
 def _subject(run: Run) -> Subject:
     anatomy, recipe = run.header.anatomy, run.header.recipe
     evidence = Evidence(run.path, anatomy=anatomy, recipe=recipe, run=run)
-    return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, tuple(detect(run)))
+    incidents = tuple(detect(run))
+    around = tuple(contexts(run, incidents))
+    return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, incidents, contexts=around)

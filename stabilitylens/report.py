@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.findings import SEVERITIES, Finding, Severity, Verdict
@@ -14,6 +14,9 @@ from stabilitylens.incidents import Incident
 from stabilitylens.recipe import Recipe
 from stabilitylens.reports._headline import headline
 from stabilitylens.run import Run, Series
+
+if TYPE_CHECKING:
+    from stabilitylens.explanation import Context
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Subject:
         anatomy, recipe: as far as they are known.
         run: None in an audit.
         initial: in an audit, one forward and backward before training, if that was asked for.
+        contexts: what happened around each incident; None for those that were not looked into.
     """
 
     name: str
@@ -34,6 +38,7 @@ class Subject:
     run: Run | None = None
     incidents: tuple[Incident, ...] = ()
     initial: Run | None = None
+    contexts: tuple[Context | None, ...] = ()
 
     @property
     def header(self) -> Header:

@@ -75,7 +75,7 @@ def test_json_has_the_keys_of_the_contract() -> None:
     (run,) = data["runs"]
     assert (run["path"], run["format"], run["points"], run["loss_key"]) == ("runs/base", "recording", 300, "loss")
     assert "max_attn_logit/attention_head" in run["series"]
-    assert run["incidents"] == [SPIKE.to_dict()]
+    assert run["incidents"] == [SPIKE.to_dict() | {"context": None}]
     assert data["findings"] == [LOGITS.to_dict(), CLEAR.to_dict(), MISSING.to_dict()]
     assert set(data["findings"][0]) == {
         "run", "code", "name", "verdict", "severity", "confidence", "where", "observed", "threshold", "message",

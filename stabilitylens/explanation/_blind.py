@@ -22,7 +22,8 @@ def cannot_show(run: Run, incident: Incident, asked: int) -> list[str]:
     """Sentences on what is not in the log, the more important first.
 
     Args:
-        run, incident: what happened.
+        run: the record.
+        incident: what happened in it.
         asked: how many other series have enough samples before the incident.
     """
     return [*_points(run, incident), *_layers(run, incident, asked), *_scalars(run), "Which samples were in the batches is not recorded."]

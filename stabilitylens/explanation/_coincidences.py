@@ -40,6 +40,9 @@ class Coincidence:
     size: float | None
     text: str
 
+    def __str__(self) -> str:
+        return self.text
+
     def to_dict(self) -> dict[str, Any]:
         """The coincidence as plain data, keys as in the JSON contract."""
         return asdict(self)

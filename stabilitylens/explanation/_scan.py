@@ -28,7 +28,7 @@ FLOOR = 0.005
 MATERIAL = 0.05
 #: what stands out less than this many times the highest of the baseline has happened before. *Heuristic*: no tail that
 #: is assumed is heavy enough for a series of rare high points.
-NOVEL = 1.5
+NOVEL = 2.0
 #: a median absolute deviation times this is a Gaussian's standard deviation
 MAD = 1.4826
 #: stretches of these many samples are tried. *Heuristic*: each twice the one before.

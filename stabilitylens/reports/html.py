@@ -18,6 +18,7 @@ from stabilitylens.findings import SEVERITIES
 from stabilitylens.reports._figures import embed, figures
 from stabilitylens.reports._initial import rows
 from stabilitylens.reports._reporter import reporter
+from stabilitylens.reports._suspects import excluded, leading
 from stabilitylens.reports._words import number, sentence, short_names
 
 if TYPE_CHECKING:
@@ -33,9 +34,17 @@ def write(report: Report, stream: TextIO) -> None:
     page = _environment().get_template("report.html.jinja").render(
         report=report, groups=groups, figures=data, data=embed(data), scripts=scripts, style=_own("report.css"),
         names=short_names([subject.name for subject in report.subjects]), policy=_policy(scripts), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
+        suspected=[found for i in range(len(report.subjects)) if (found := _suspects(report, i))["leading"]],
         initial=[list(rows(s.initial)) if s.initial is not None else [] for s in report.subjects],
     )
     stream.write(page)
+
+
+def _suspects(report: Report, index: int) -> dict[str, Any]:
+    """Those of one run: the leading ones in full, the excluded ones by name."""
+    subject = report.subjects[index]
+    entries = [entry for entry in report.suspects if entry["run"] == subject.name]
+    return {"index": index, "subject": subject, "leading": leading(entries), "excluded": excluded(entries)}
 
 
 def _environment() -> Environment:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
@@ -60,7 +61,10 @@ def _run(subject: Subject) -> dict[str, Any]:
         "points": len(loss) if loss is not None else 0,
         "loss_key": run.loss_key or (loss.name if loss is not None else None),
         "series": list(run),
-        "incidents": [incident.to_dict() for incident in subject.incidents],
+        "incidents": [
+            incident.to_dict() | {"context": _dict(context)}
+            for incident, context in zip_longest(subject.incidents, subject.contexts)
+        ],
         "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in run.events],
         "notes": run.notes,
         "coverage": {

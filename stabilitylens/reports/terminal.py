@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -18,6 +18,7 @@ from stabilitylens.reports._initial import rows
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
+from stabilitylens.reports._suspects_text import around, suspects
 from stabilitylens.reports._words import number, sentence
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ def write(report: Report, stream: TextIO) -> None:
     """Colour where the stream is a terminal, 80 columns where it is none."""
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
     for subject in report.subjects:
-        for part in _parts(subject):
+        for part in _parts(subject, [entry for entry in report.suspects if entry["run"] == subject.name]):
             console.print(part)
 
 
-def _parts(subject: Subject) -> Iterable[RenderableType]:
+def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[RenderableType]:
     """All text is ``rich.text.Text``: what a log or a model calls itself is never read as markup."""
     yield Rule(Text(subject.name, style="bold"), align="left")
     yield _headline(subject)
@@ -51,6 +52,10 @@ def _parts(subject: Subject) -> Iterable[RenderableType]:
     if subject.incidents:
         yield _title("Incidents")
         yield _incidents(subject.incidents)
+        yield from around(subject)
+    if entries:
+        yield _title("Suspects")
+        yield from suspects(entries, subject)
     if subject.initial is not None:
         yield _title("One forward and backward before training")
         yield _initial(subject.initial)

@@ -1,0 +1,49 @@
+"""What happened around the incidents, and who is suspected, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from stabilitylens.findings import SEVERITIES
+from stabilitylens.reports._suspects import excluded, leading
+
+if TYPE_CHECKING:
+    from stabilitylens.report import Subject
+
+#: incidents whose surroundings are printed, and movements of each; all of them are in the JSON
+SHOWN, MOVED = 3, 3
+
+
+def around(subject: Subject) -> Iterable[RenderableType]:
+    """Who moved first, what coincided, and what the log cannot show, of the most severe incidents."""
+    known = [(i, c) for i, c in zip(subject.incidents, subject.contexts, strict=False) if c is not None]
+    for incident, context in sorted(known, key=lambda pair: -SEVERITIES[pair[0].severity])[:SHOWN]:
+        lines = [Text(context.sentence)] if context.sentence else []
+        lines += [Text(f"then {movement}") for movement in context.moved[1:MOVED]]
+        lines += [Text(f"coincided: {event.text}") for event in context.coincident]
+        lines += [Text(sentence, style="dim") for sentence in context.cannot_show]
+        head = Text(f"around the {incident.kind.replace('_', ' ')} at step {incident.start_step}", style="bold")
+        yield Group(head, Padding(Group(*lines), (0, 0, 1, 2), expand=False))
+
+
+def suspects(entries: list[dict[str, Any]], subject: Subject) -> Iterable[RenderableType]:
+    """The leading ones with their evidence, and the excluded ones by name."""
+    for entry in leading(entries):
+        incident = subject.incidents[entry["incident"]]
+        head = Text.assemble(
+            (f"{entry['score']:.2f}", "bold"), f"  {entry['name']}  ",
+            (f"of the {incident.kind.replace('_', ' ')} at step {incident.start_step}", "dim"),
+        )  # fmt: skip
+        body = [Text(entry["summary"])]
+        body += [Text(f"+ {text}") for text in entry["evidence_for"]]
+        body += [Text(f"- {text}") for text in entry["evidence_against"]]
+        body.append(Text(f"to settle it: {entry['experiment']}"))
+        yield Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
+    names = excluded(entries)
+    if names:
+        yield Text(f"excluded: {', '.join(names)}", style="dim")
