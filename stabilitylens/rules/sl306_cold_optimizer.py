@@ -31,8 +31,8 @@ def cold_optimizer(evidence: Evidence) -> list[Fired]:
 
     ## Evidence
     - With bias correction the first step of Adam is g/|g|: <https://arxiv.org/abs/1412.6980>.
-    - Checked for this rule: a resume that restores weights alone has `update_rms` = 1.000 at its first step, decaying
-      after it.
+    - Checked for this rule: a resume that restores weights alone has an `update_rms` of 0.996 to 1.000 at its first step,
+      which decays after it.
 
     The margins are heuristic.
 
