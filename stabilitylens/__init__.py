@@ -14,9 +14,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from stabilitylens._advise import advise as advise
     from stabilitylens._audit import audit as audit
+    from stabilitylens._compare import compare as compare
+    from stabilitylens._postmortem import postmortem as postmortem
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
-    from stabilitylens._postmortem import postmortem as postmortem
     from stabilitylens.report import Report as Report
     from stabilitylens.run import Run as Run
     from stabilitylens.run import load as load
@@ -26,12 +27,13 @@ _HOMES = {
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
     "audit": "stabilitylens._audit",
+    "compare": "stabilitylens._compare",
     "postmortem": "stabilitylens._postmortem",
     "load": "stabilitylens.run",
     "Run": "stabilitylens.run",
     "Report": "stabilitylens.report",
 }
-__all__ = ["Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "load", "postmortem"]
+__all__ = ["Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "load", "postmortem"]
 
 
 def __getattr__(name: str) -> Any:

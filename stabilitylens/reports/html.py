@@ -30,10 +30,10 @@ def write(report: Report, stream: TextIO) -> None:
     """One page of under 6 MB, most of which is plotly's script; a report without curves has no script."""
     groups = [(i, group) for i, subject in enumerate(report.subjects) for group in subject.fired_by_rule()]
     data = figures(report, [(i, group[0]) for i, group in groups])
-    scripts = _scripts() if data["curves"] or data["maps"] else []
+    code = scripts() if data["curves"] or data["maps"] else []
     page = _environment().get_template("report.html.jinja").render(
-        report=report, groups=groups, figures=data, data=embed(data), scripts=scripts, style=_own("report.css"),
-        names=short_names([subject.name for subject in report.subjects]), policy=_policy(scripts), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
+        report=report, groups=groups, figures=data, data=embed(data), scripts=code, style=own("report.css"),
+        names=short_names([subject.name for subject in report.subjects]), policy=policy(code), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
         suspected=[found for i in range(len(report.subjects)) if (found := _suspects(report, i))["leading"]],
         initial=[list(rows(s.initial)) if s.initial is not None else [] for s in report.subjects],
     )
@@ -56,17 +56,19 @@ def _environment() -> Environment:
     return out
 
 
-def _own(name: str) -> Markup:
+def own(name: str) -> Markup:
+    """A file of this folder, as it is."""
     return Markup(files("stabilitylens.reports").joinpath(name).read_text(encoding="utf-8"))
 
 
-def _scripts() -> list[Markup]:
+def scripts() -> list[Markup]:
+    """Plotly, and what draws the figures of a page with it."""
     from plotly.offline import get_plotlyjs
 
-    return [Markup(get_plotlyjs()), _own("report.js")]
+    return [Markup(get_plotlyjs()), own("report.js")]
 
 
-def _policy(scripts: Iterable[str]) -> str:
+def policy(scripts: Iterable[str]) -> str:
     """Only these scripts may run, and nothing may be loaded, whatever a log has in it."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts) or "'none'"
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
