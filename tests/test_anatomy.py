@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -291,9 +292,28 @@ class Kernel(nn.Module):
         return Hidden.apply(x)
 
 
+def test_a_norm_in_a_custom_kernel_is_known_by_what_it_does():
+    anatomy = read_anatomy(Decoder(["pre"] * 2, norm=Kernel))
+    assert (anatomy.norm_placement, anatomy.norm_kind, anatomy.final_norm) == ("pre", "rmsnorm", True)
+    assert anatomy.uncertain == ()
+
+
+class Sorted(Hidden):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x)
+        out.numpy()[...] = np.sort(x.numpy(), -1)
+        return out
+
+
+class SortingKernel(Kernel):
+    def forward(self, x):
+        return Sorted.apply(x)
+
+
 def test_what_a_custom_kernel_hides_is_said():
     model = Decoder(["pre"] * 2)
-    model.blocks[0].before[0] = Kernel(D)
+    model.blocks[0].before[0] = SortingKernel(D)
     anatomy = read_anatomy(model)
     assert anatomy.n_layers == anatomy.n_attention == 2
     assert {"norm_placement", "qk_norm"} <= set(anatomy.uncertain)

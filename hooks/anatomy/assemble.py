@@ -20,6 +20,7 @@ from stabilitylens.hooks.anatomy.origins import is_cross, passes_latent_norm
 from stabilitylens.hooks.anatomy.placement import Placed, has_final_norm, norms_below, overall, place_trunk
 from stabilitylens.hooks.anatomy.residual import find_residuals, find_trunks
 
+_TOLD = (Part.LINEAR, Part.NORM, Part.ATTENTION)
 T = TypeVar("T", bound=Hashable)
 _PARALLEL = 0.4  # heuristic: share of adds; in (x + attention) + mlp(x) every second add is a shortcut
 _TWO_BLOCKS = 4  # residual adds of two blocks; a lone decoder block has three, with two attention calls
@@ -56,8 +57,8 @@ class Reading:
         used = {self.block_of(p.branch.residual.add) for p in self.placed}
         self.layers = [name for name in self.blocks if name in used]
         self.calls = [self._attention_call(call) for call in self.raw_calls]
-        opaque = (n for n in graph.nodes if n.op == "opaque" and self.flow.parts[n.index] is not Part.LINEAR)
-        self.hidden = list(dict.fromkeys(node.module for node in opaque))
+        opaque = (n for n in graph.nodes if n.hidden and self.flow.parts[n.index] not in _TOLD)
+        self.hidden = list(dict.fromkeys(node.module or node.op for node in opaque))
         self.latent = [passes_latent_norm(self.flow, call, adds, self._same_block) for call in self.raw_calls]
 
     def block_of(self, node: int) -> str | None:

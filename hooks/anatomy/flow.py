@@ -116,7 +116,7 @@ class Flow:
             return Part.CONSTANT
         if node.index in self.norms:
             return Part.NORM
-        if any(name in node.op for name in ops.FUSED_ATTENTION):
+        if node.behaves == "attention" or any(name in node.op for name in ops.FUSED_ATTENTION):
             return Part.ATTENTION
         operands = self.graph.data_inputs(node.index)
         several, distinct = len(operands) > 1, len(set(operands)) > 1

@@ -24,6 +24,9 @@ class Node:
         data: whether it depends on the example inputs rather than on parameters alone.
         value: the number it holds, where it is a single known one.
         dtype: of its (first) result, as ``float32``; empty where not known.
+        hidden: whether its work is done out of sight, in a custom operation or kernel.
+        behaves: what probing has shown such a node to be; empty where it has not.
+        alpha: of a node that behaves like DyT or Derf.
     """
 
     index: int
@@ -36,6 +39,9 @@ class Node:
     data: bool = False
     value: float | None = None
     dtype: str = ""
+    hidden: bool = False
+    behaves: str = ""
+    alpha: float | None = None
 
 
 class Graph:

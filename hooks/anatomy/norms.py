@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.graph import Graph, Node
 
+_BEHAVING = frozenset({"layernorm", "rmsnorm", "groupnorm", "l2", "dyt", "derf"})
 _CHAIN = 14  # longest run of element-wise operations looked through between a statistic and its use
 
 
@@ -44,6 +45,9 @@ def find_norms(graph: Graph) -> dict[int, Norm]:
 
 
 def _norm_at(graph: Graph, node: Node) -> Norm | None:
+    if node.behaves in _BEHAVING:
+        source = graph.data_inputs(node.index)[0]
+        return Norm(node.index, source, node.behaves, _last(graph, source), alpha=node.alpha)
     if node.op in ops.FUSED_NORM:
         return _fused(graph, node)
     if node.op in ("tanh", "erf"):

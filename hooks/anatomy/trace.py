@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.graph import Graph, Node, Scalar
+from stabilitylens.hooks.anatomy.hidden import Hidden, is_opaque, watched_functions, written_by
+from stabilitylens.hooks.anatomy.probes import probe
 from stabilitylens.hooks.names import canonical_names
 
 
@@ -63,6 +65,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.modules = ModuleStack(model, self._bridge)
         self._known: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._sharing: dict[int, list[weakref.ref[Tensor]]] = {}
+        self._asking = False
         for op, tensors in (("param", model.named_parameters()), ("buffer", model.named_buffers())):
             for _, tensor in tensors:
                 self.introduce(tensor, op)
@@ -83,16 +86,48 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._asking:
+            return func(*args, **kwargs)
         inputs = [self._index(t) for t in _tensors((args, kwargs))]
         result = func(*args, **kwargs)
         outputs = list(_tensors(result))
-        if outputs:
+        if is_opaque(func):
+            self._record_opaque(func, inputs, outputs, args, kwargs)
+        elif outputs:
             name: str = func._schema.name.split("::")[1]
             in_place = name.endswith("_") and not name.endswith("__")
             node = self._record(name.rstrip("_") if in_place else name, inputs, outputs, args, kwargs)
             if in_place or func._schema.is_mutable:
                 self._write_through(outputs[0], node)
         return result
+
+    def _record_opaque(self, func: Any, inputs: Sequence[int], outputs: Sequence[Tensor], args: Any, kwargs: Any) -> None:
+        written = written_by(func, args, kwargs) if not outputs else ()
+        if not outputs and not written:
+            return
+        read = [t for t in _tensors((args, kwargs)) if not _among(t, written) or self.graph.nodes[self._index(t)].data]
+        call = Hidden(func, args, kwargs, self._moving(read), written)
+        node = self._record(func._schema.name.split("::")[1], inputs, outputs or written, args, kwargs)
+        for tensor in written:
+            self._write_through(tensor, node)
+        if node.data:
+            self._ask(node, call, read)
+
+    def _moving(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """The activations among tensors."""
+        return tuple(t for t in tensors if self.graph.nodes[self._index(t)].data and t.is_floating_point())
+
+    def _ask(self, node: Node, call: Hidden, read: Iterable[Tensor]) -> None:
+        """Find out by probing what a hidden node is; without numbers nothing can be probed."""
+        node.hidden = True
+        if not call.swapped or any(t.is_meta or type(t) not in (Tensor, nn.Parameter) for t in call.swapped):
+            return
+        learned = any(t.numel() == 1 and not self.graph.nodes[self._index(t)].data for t in read)
+        self._asking = True
+        try:
+            node.behaves, node.alpha = probe(call, call.swapped, learned)
+        finally:
+            self._asking = False
 
     def _record(self, op: str, inputs: Sequence[int], outputs: Sequence[Tensor], args: Any, kwargs: Any) -> Node:
         node = self.graph.add(op, inputs, outputs[0].shape, self.modules.top)
@@ -132,14 +167,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _bridge(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """Connect what came out of a module that hides its work (a custom kernel) with what went in."""
-        read = [n.index for t in _tensors(inputs) if (n := self.find(t)) is not None and n.data]
-        for tensor in _tensors(output) if read and not module._modules else ():
-            node = self.find(tensor)
-            if node is None or self._is_blank(node):
-                weights = [n.index for p in module.parameters() if (n := self.find(p)) is not None]
-                opaque = self.graph.add("opaque", (*read, *weights), tensor.shape, self.modules.top)
-                opaque.data = True
-                self._remember(tensor, opaque)
+        if not module._modules:
+            self._connect(module.forward, inputs, {}, output, list(module.parameters()))
+
+    def bridge_function(self, apply: Callable[..., Any], args: Any, kwargs: Any, output: Any) -> None:
+        """The same for a custom ``autograd.Function``."""
+        self._connect(apply, args, kwargs, output, [])
+
+    def _connect(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, output: Any, weights: Sequence[Tensor]
+    ) -> None:
+        if self._asking:
+            return
+        given = [t for t in _tensors((args, kwargs)) if self.find(t) is not None]
+        for tensor in _tensors(output) if self._moving(given) else ():
+            known = self.find(tensor)
+            if known is None or self._is_blank(known):
+                read = [*given, *(w for w in weights if self.find(w) is not None)]
+                node = self.graph.add("opaque", [self._index(t) for t in read], tensor.shape, self.modules.top)
+                node.data, node.dtype = True, _dtype(tensor)
+                self._remember(tensor, node)
+                self._ask(node, Hidden(function, args, kwargs, self._moving(given)), read)
 
     def _is_blank(self, node: Node) -> bool:
         """Whether it is memory that no recorded operation has filled."""
@@ -161,10 +209,15 @@ def trace(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], *mod
     for tensor in _tensors((list(args), dict(kwargs))):
         recorder.introduce(tensor, "input", data=True)
     with ExitStack() as stack:
-        for mode in (torch.no_grad(), *modes, recorder.modules, recorder):
+        watched = watched_functions(recorder.bridge_function)
+        for mode in (torch.no_grad(), *modes, watched, recorder.modules, recorder):
             stack.enter_context(mode)
         model(*args, **kwargs)
     return recorder.graph
+
+
+def _among(tensor: Tensor, others: Iterable[Tensor]) -> bool:
+    return any(tensor is other for other in others)
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:

@@ -50,7 +50,7 @@ def reads_tokens(flow: Flow) -> bool:
 
 
 def _reads_input(flow: Flow, lookup: int) -> bool:
-    index = flow.inputs(lookup)[-1]
+    index = next(reversed(flow.inputs(lookup)), lookup)
     while len(flow.nodes[index].shape) > 1 and len(flow.inputs(index)) == 1 and flow.nodes[index].op != "input":
         if flow.parts[index] not in (Part.PASS, Part.SCALE, Part.UNARY, Part.JOIN):
             return False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,10 +34,19 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
+            _reshard(modules)
             for attributes, saved in before:
                 _restore(attributes, saved)
             for buffer, version, value in buffers:
                 _rewrite(buffer, version, value)
+
+
+def _reshard(modules: Iterable[nn.Module]) -> None:
+    """Let FSDP2 put its own parameters back, so that it knows which ones are in place."""
+    loaded = sys.modules.get("torch.distributed.fsdp")  # slow to import, and there where it is used
+    for module in modules:
+        if loaded is not None and isinstance(module, loaded.FSDPModule):
+            module.reshard()
 
 
 def _copies(module: nn.Module) -> dict[str, tuple[Any, Any]]:
