@@ -10,7 +10,6 @@ from stabilitylens.anatomy import Anatomy, SubLayer
 from stabilitylens.recipe import Recipe
 from stabilitylens.rules import Lacks
 from stabilitylens.rules._recipe import advised_warm_up
-from stabilitylens.rules.sl110_dyt_alpha import TABLE
 
 #: kinds that another kind of norm takes the place of
 STAND_INS = ("dyt", "derf", "batchnorm")
@@ -41,7 +40,8 @@ def _recipe(state: State, wanted: Mapping[str, Any]) -> Recipe | None:
     if not wanted:
         return state.recipe
     recipe = state.recipe or Recipe()
-    return replace(recipe, **{name: _warm_up(recipe) if value == "=warm_up" else value for name, value in wanted.items()})
+    values: dict[str, Any] = {name: _warm_up(recipe) if value == "=warm_up" else value for name, value in wanted.items()}
+    return replace(recipe, **values)
 
 
 def _warm_up(recipe: Recipe) -> int:
@@ -89,6 +89,8 @@ def _scale(anatomy: Anatomy, _: Any) -> Anatomy:
 
 def _alpha(anatomy: Anatomy, _: Any) -> Anatomy:
     """The values of DyT's authors for the width; what is smaller stays."""
+    from stabilitylens.rules.sl110_dyt_alpha import TABLE  # here, for rules are registered in the order of import
+
     row = next(((a, b) for width, a, b in TABLE if (anatomy.d_model or 0) >= width), None)
     if row is None:
         raise Lacks("values for this width")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -40,12 +40,7 @@ class Option:
 
 
 def propose(name: str, anatomy: Anatomy, recipe: Recipe | None) -> Proposal:
-    """The smallest change after which no warning and no error fires, and what would clear the rest.
-
-    Args:
-        name: how the proposal calls the model.
-        anatomy, recipe: as audited.
-    """
+    """The smallest change after which no warning and no error fires, and what would clear the rest."""
     start = State(anatomy, recipe)
     before = _judge(name, start)
     needed, state = _search(name, start, "warning")
@@ -71,28 +66,51 @@ def _unjudged(findings: Sequence[Finding]) -> set[str]:
     return {finding.code for finding in findings if finding.verdict == "not_evaluated"}
 
 
+@dataclass(frozen=True)
+class Round:
+    """What trying all sets of some options has shown.
+
+    Attributes:
+        chosen, state: the first set after which nothing is left; else the one that leaves least.
+        left: how many rules that leaves.
+        brought_up: rules that sets which were tried before made fire, or made lose their evidence.
+    """
+
+    chosen: list[Option]
+    state: State
+    left: int
+    brought_up: frozenset[str]
+
+
 def _search(name: str, start: State, level: Severity) -> tuple[list[Option], State]:
     """The set that clears most of what fired, with the least effort; and the state after it."""
-    found = _judge(name, start)
-    target = wanted = _codes(found, level)
-    blind, best = _unjudged(found), (len(target), [], start)
+    wanted = _codes(_judge(name, start), level)
+    found = _try_all(name, start, wanted, level)
     for _ in range(ROUNDS):
-        brought_up: set[str] = set()
-        for chosen in _sets(_options(wanted)):
-            state = _after(start, chosen)
-            if state is None:
-                continue
-            judged = _judge(name, state)
-            remaining = _codes(judged, level) | (_unjudged(judged) - blind)
-            if not remaining:
-                return chosen, state
-            brought_up |= remaining - wanted
-            if remaining <= target and len(remaining) < best[0]:
-                best = (len(remaining), chosen, state)
-        if not brought_up:
+        if found.brought_up <= wanted:
             break
-        wanted = wanted | brought_up
-    return best[1], best[2]
+        wanted = wanted | found.brought_up
+        found = _try_all(name, start, wanted, level)
+    return found.chosen, found.state
+
+
+def _try_all(name: str, start: State, wanted: set[str], level: Severity) -> Round:
+    first = _judge(name, start)
+    target, blind = _codes(first, level), _unjudged(first)
+    best = Round([], start, len(target), frozenset())
+    brought_up: set[str] = set()
+    for chosen in _sets(_options(wanted)) if target else ():
+        state = _after(start, chosen)
+        if state is None:
+            continue
+        judged = _judge(name, state)
+        left = _codes(judged, level) | (_unjudged(judged) - blind)
+        if left <= target and len(left) < best.left:
+            best = Round(chosen, state, len(left), frozenset())
+        if not left:
+            break
+        brought_up |= left - target
+    return replace(best, brought_up=frozenset(brought_up))
 
 
 def _options(codes: set[str]) -> list[Option]:
@@ -139,6 +157,9 @@ def _fields(before: State, after: State, remedy: dict[str, Any]) -> Iterator[tup
 
 
 def _value(state: State, part: str, field: str) -> Any:
+    """Of the model as a whole, or the largest of its parts where those differ by nature."""
     if field == "alpha":
         return max((sub.alpha for sub in state.anatomy.sub_layers if sub.alpha is not None), default=None)
+    if field == "attention_scale":
+        return max((call.scale for call in state.anatomy.attention_calls if call.scale is not None), default=None)
     return getattr(getattr(state, part), field, None)

@@ -69,7 +69,8 @@ def _advice(plan: dict[str, Any], recipe: Path | None) -> Advice:
         raise BadInput("--recipe goes with --from MODEL; without a model give numbers, as --params 7e9 --layers 32")
     if not {"params", "layers"} <= set(plan):
         raise BadInput("advise needs --params and --layers, as --params 7e9 --layers 32, or --from MODEL")
-    return advise_on(**plan)
+    advice: Advice = advise_on(**plan)
+    return advice
 
 
 def _proposal(model: str, recipe: Path | None, plan: dict[str, Any]) -> Proposal:
