@@ -18,11 +18,8 @@ from stabilitylens.explain import explain
 from stabilitylens.findings import SEVERITIES, Finding, Where
 from stabilitylens.header import Coverage, Header
 from stabilitylens.recipe import Recipe
-from stabilitylens.rules import RULES, Evidence, Fired, Rule, judge
-from stabilitylens.rules._layers import names, number, per_layer
+from stabilitylens.rules import RULES, Evidence, Rule, judge
 from stabilitylens.rules._rule import verdicts
-from stabilitylens.rules._track import Track
-from stabilitylens.rules._trend import held, rising
 from stabilitylens.run import INITIAL, Run, Series
 from tests import rule_cases as cases
 
@@ -215,6 +212,15 @@ def test_a_model_far_beyond_the_evidence_is_told_its_scale():
     assert "evidence up to 7 billion parameters" in explain("SL106") and "evidence up to" not in explain("SL102")
 
 
+@pytest.mark.parametrize("code", ["SL107", "SL601", "SL607"])
+def test_a_rule_that_the_architecture_settles_asks_for_no_recipe(code: str):
+    (finding,) = verdicts(RULES[code], cases.static(cases.anatomy(norm_scale=False), None))
+    assert finding.verdict == "clear"
+    risky = cases.anatomy(24, "post", norm_kind="batchnorm", norm_scale=True)
+    (finding,) = verdicts(RULES[code], cases.static(risky, None))
+    assert finding.verdict == "not_evaluated" and "recipe" in finding.lacks
+
+
 def test_a_norm_that_saturates_is_told_from_one_that_is_missing():
     growing = {"max_attn_logit": cases.heads(cases.rise(3, 30_000))}
     saturated = verdicts(RULES["SL201"], cases.run(model=cases.anatomy(qk_norm="head"), **growing))
@@ -237,36 +243,6 @@ def test_uncertain_anatomy_lowers_confidence():
         verdicts(RULES["SL101"], cases.static(cases.anatomy(qk_norm="none", uncertain=u)))[0] for u in ((), ("qk_norm",))
     )
     assert unsure.confidence < sure.confidence
-
-
-def _fired(layer: int, severity: str = "warning", head: int = 0) -> Fired:
-    return Fired(severity, f"layer {layer} head {head}", where=Where(layer, f"blocks.{layer}", head))
-
-
-def test_one_finding_a_layer_worst_first():
-    got = per_layer([_fired(1), _fired(0, head=3), _fired(1, "error", 2), _fired(0)])
-    assert [(f.where.layer, f.where.head) for f in got] == [(1, 2), (0, 3)]
-
-
-def test_more_than_four_layers_are_one_finding_that_names_them():
-    (got,) = per_layer([_fired(i, "error" if i == 7 else "warning") for i in (0, 2, 3, 4, 7, 9, 10)])
-    assert got.where.layer == 7 and got.message == "layer 7 head 0; and in 6 more: layers 0, 2 to 4, 9, 10"
-
-
-def test_places_and_numbers_in_words():
-    assert names([Where(3), Where(layer_name="embedding")]) == "layer 3, embedding"
-    assert [number(x) for x in (0.012345, 5.432, 123.4, 22_380.0, 3e9)] == ["0.0123", "5.43", "123", "22,400", "3e+09"]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_trend_is_told_from_noise(seed: int):
-    track = lambda values: Track(Where(), np.arange(len(values)), values)  # noqa: E731
-    noise = np.exp(0.2 * np.random.default_rng(seed).normal(size=300))
-    assert not rising(track(150 * noise))
-    assert rising(track(np.geomspace(50, 400, 300) * noise))
-    assert not rising(track(np.geomspace(400, 50, 300) * noise))
-    assert held(track(np.minimum(np.geomspace(1, 1e5, 300), 300) * noise))
-    assert not held(track(np.full(300, 150.0)))
 
 
 VALUES = st.sampled_from([0.0, 1e-9, 0.02, 1.0, 3.0, 150.0, 1e5, 1e300, -5.0, np.nan, np.inf, -np.inf])

@@ -2,7 +2,7 @@ from stabilitylens.rules import Evidence, Fired, Lacks, rule
 from stabilitylens.rules._placement import known
 
 
-@rule(code="SL107", needs=("anatomy", "recipe"), since="0.1.0", evidence_scale=7e9)
+@rule(code="SL107", needs=("anatomy",), since="0.1.0", evidence_scale=7e9)
 def scaling_twice(evidence: Evidence) -> list[Fired]:
     """The growth of the stream is held back once, by scaled norms or by a scaled initialisation.
 

@@ -4,7 +4,7 @@ from stabilitylens.rules._placement import doubt, known, placement_of
 from stabilitylens.rules._recipe import advised_warm_up, stated, warm_up_of
 
 
-@rule(code="SL601", needs=("anatomy", "recipe"), since="0.1.0", evidence_scale=1.1e8)
+@rule(code="SL601", needs=("anatomy",), since="0.1.0", evidence_scale=1.1e8)
 def post_ln_warm_up(evidence: Evidence) -> list[Fired]:
     """Post-LN models warm the learning rate up long enough.
 
@@ -32,9 +32,10 @@ def post_ln_warm_up(evidence: Evidence) -> list[Fired]:
     ## Remedy
     Warm up for at least 2/(1−β2) steps, or use Pre-LN, which trains without.
     """
-    anatomy, recipe = known(evidence), stated(evidence)
+    anatomy = known(evidence)
     if placement_of(anatomy) != "post":
         return []
+    recipe = stated(evidence)
     steps, wanted = warm_up_of(recipe), advised_warm_up(recipe)
     if steps >= wanted:
         return []

@@ -4,7 +4,7 @@ from stabilitylens.rules import Evidence, Fired, Lacks, rule
 LOW = ("bf16", "fp16", "fp8")
 
 
-@rule(code="SL605", needs=("recipe",), since="0.1.0", evidence_scale=7e9)
+@rule(code="SL605", needs=("anatomy",), since="0.1.0", evidence_scale=7e9)
 def norm_below_fp32(evidence: Evidence) -> list[Fired]:
     """Normalisation layers compute their statistics in float32.
 

@@ -6,7 +6,7 @@ from stabilitylens.rules._recipe import stated
 SAMPLES = 16
 
 
-@rule(code="SL607", needs=("anatomy", "recipe"), since="0.1.0")
+@rule(code="SL607", needs=("anatomy",), since="0.1.0")
 def batch_norm_small_batch(evidence: Evidence) -> list[Fired]:
     """BatchNorm sees enough samples on each device.
 
@@ -31,11 +31,12 @@ def batch_norm_small_batch(evidence: Evidence) -> list[Fired]:
     ## Remedy
     GroupNorm, or LayerNorm. With BatchNorm kept: synchronise its statistics over the devices.
     """
-    anatomy, recipe = known(evidence), stated(evidence)
+    anatomy = known(evidence)
     if anatomy.norm_placement is None and not kinds_of(anatomy):
         raise Lacks("the kind of the norms")
     if "batchnorm" not in kinds_of(anatomy):
         return []
+    recipe = stated(evidence)
     if recipe.batch_size is None:
         raise Lacks("the samples that a device sees: batch_size in the recipe")
     if recipe.batch_size >= SAMPLES:
