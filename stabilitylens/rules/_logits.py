@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stabilitylens.rules._rule import Lacks
 from stabilitylens.rules._track import Track, levels, sampled, track
 from stabilitylens.rules._trend import held, rising
-from stabilitylens.rules._rule import Lacks
 from stabilitylens.run import INITIAL, Run
 
 #: Kimi K2 clips the query and key weights of a head whose largest logit passes this (https://arxiv.org/abs/2507.20534)
