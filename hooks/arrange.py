@@ -22,6 +22,7 @@ class Arranged:
     layout: Callable[[Tensor], Tensor]
 
     def __call__(self) -> Tensor:
+        """The tensor, laid out."""
         return self.layout(self.tensor.detach())
 
     def transposed(self) -> Arranged:

@@ -18,25 +18,25 @@ from torch import Tensor, nn
 
 from stabilitylens.hooks.attention import Call, Resolved
 from stabilitylens.hooks.arrange import as_heads
-from stabilitylens.hooks.copies import Hook
+from stabilitylens.hooks.copies import AfterHook, BeforeHook
 from stabilitylens.hooks.opaque import LIBRARY
 from stabilitylens.hooks.taps import ForwardTaps, main_tensor
 
-LIBRARY.define("mark(Tensor[] tensors, Tensor(a!) order, int owner, int site, str what, float scale, bool causal, str cast) -> ()")
+LIBRARY.define("mark(Tensor[] tensors, Tensor(a!) order, int owner, str what, float scale, bool causal, str cast) -> ()")
 _OWNERS: weakref.WeakValueDictionary[int, CompiledTaps] = weakref.WeakValueDictionary()
 _SDPA = F.scaled_dot_product_attention
-_RUNNING: list[tuple[CompiledTaps, int]] = []
+_RUNNING: list[tuple[CompiledTaps, str]] = []
 
 
 def _mark(
-    tensors: list[Tensor], order: Tensor, owner: int, site: int, what: str, scale: float, causal: bool, cast: str
+    tensors: list[Tensor], order: Tensor, owner: int, what: str, scale: float, causal: bool, cast: str
 ) -> None:
     if what == "attention":
         if _RUNNING:
-            taps, site = _RUNNING[-1]
-            taps.attention(site, tensors, scale, causal, cast)
+            taps, name = _RUNNING[-1]
+            taps.attention(name, tensors, scale, causal, cast)
     elif owner in _OWNERS:
-        _OWNERS[owner].mark(site, what, tensors[0])
+        _OWNERS[owner].mark(what, *tensors)
 
 
 def _mark_fake(*_: object) -> None:
@@ -58,7 +58,7 @@ def _watched_sdpa(*args: Any, **kwargs: Any) -> Tensor:
         device = q.device.type
         cast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else ""
         factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-        torch.ops.stabilitylens.mark(tensors, _ORDER, 0, 0, "attention", factor, bool(given.get("is_causal")), cast)
+        torch.ops.stabilitylens.mark(tensors, _ORDER, 0, "attention", factor, bool(given.get("is_causal")), cast)
     return _SDPA(*args, **kwargs)
 
 
@@ -71,23 +71,30 @@ class CompiledTaps:
     """The taps of one model for the graphs that are compiled while it is observed.
 
     Blocks that torch may run as one fused encoder layer get no hook, since any hook would prevent that.
+    A model that makes a key-value cache inside its forward gets none on gradients: torch 2.13 cannot trace
+    a hook on an intermediate tensor beside such an object and, asked for a full graph, would stop the run.
 
     Args:
+        model: the model.
         blocks: the repeated blocks by name.
         taps: where what is seen goes.
         wanted: whether this step is sampled.
     """
 
-    def __init__(self, blocks: dict[str, nn.Module], taps: ForwardTaps, wanted: Callable[[], bool]) -> None:
-        self._names, self._taps, self._wanted = list(blocks), taps, wanted
+    def __init__(
+        self, model: nn.Module, blocks: dict[str, nn.Module], taps: ForwardTaps, wanted: Callable[[], bool]
+    ) -> None:
+        self._blocks, self._taps, self._wanted = blocks, taps, wanted
+        self._gradients = not any(getattr(getattr(m, "config", None), "use_cache", False) for m in model.modules())
         self._calls = 0
         self._id = id(self)
         _OWNERS[self._id] = self
         self._handles = []
-        for site, block in enumerate(blocks.values()):
+        before, after = BeforeHook(self._before), AfterHook(self._after)
+        for block in blocks.values():
             if not isinstance(block, nn.TransformerEncoderLayer):
-                self._handles.append(block.register_forward_pre_hook(Hook(self._before(site))))
-                self._handles.append(block.register_forward_hook(Hook(self._after(site))))
+                self._handles.append(block.register_forward_pre_hook(before))
+                self._handles.append(block.register_forward_hook(after))
         _patch(+1)
 
     def remove(self) -> None:
@@ -97,58 +104,55 @@ class CompiledTaps:
         _OWNERS.pop(self._id, None)
         _patch(-1)
 
-    def _before(self, site: int) -> Callable[..., None]:
-        owner = self._id
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() and torch.is_grad_enabled():
+            x = main_tensor(args)
+            if x is not None:
+                _put(x, next(module.parameters()), self._id, "begin")
 
-        def before(_module: nn.Module, args: tuple[Any, ...]) -> None:
-            if torch.compiler.is_compiling() and torch.is_grad_enabled():
-                x = main_tensor(args)
-                if x is not None:
-                    _put(x, owner, site, "begin")
+    def _after(self, module: nn.Module, _args: tuple[Any, ...], out: Any) -> None:
+        if torch.compiler.is_compiling() and torch.is_grad_enabled():
+            x, owner = main_tensor(out), self._id
+            if x is not None:
+                sign = next(module.parameters())
+                _put(x, sign, owner, "end")
+                if self._gradients and x.requires_grad:
+                    x.register_hook(lambda grad: _put(grad, sign, owner, "gradient"))
 
-        return before
-
-    def _after(self, site: int) -> Callable[..., None]:
-        owner = self._id
-
-        def after(_module: nn.Module, _args: tuple[Any, ...], out: Any) -> None:
-            if torch.compiler.is_compiling() and torch.is_grad_enabled():
-                x = main_tensor(out)
-                if x is not None:
-                    _put(x, owner, site, "end")
-                    if x.requires_grad:
-                        x.register_hook(lambda grad: _put(grad, owner, site, "gradient"))
-
-        return after
-
-    def mark(self, site: int, what: str, tensor: Tensor) -> None:
+    def mark(self, what: str, tensor: Tensor, sign: Tensor) -> None:
         """What an operator in the graph saw, at run time."""
         backward = torch._C._current_graph_task_id() != -1
         if not self._wanted() or (what == "gradient") != backward:
             return
+        self._taps.compiled = True
+        name = self._name_of(sign)
         if what == "begin":
             self._calls = 0
-            _RUNNING[:] = [(self, site)]
+            _RUNNING[:] = [(self, name)]
         elif what == "end":
             _RUNNING.clear()
-            self._taps.stream((self._names[site], 0), tensor)
+            self._taps.stream((name, 0), tensor)
         else:
-            self._taps.gradient((self._names[site], 0), tensor)
+            self._taps.gradient((name, 0), tensor)
 
-    def attention(self, site: int, tensors: list[Tensor], scale: float, causal: bool, cast: str) -> None:
+    def _name_of(self, sign: Tensor) -> str:
+        """The block whose first parameter this is."""
+        return next(n for n, b in self._blocks.items() if next(b.parameters()).data_ptr() == sign.data_ptr())
+
+    def attention(self, name: str, tensors: list[Tensor], scale: float, causal: bool, cast: str) -> None:
         """An attention call inside a block, at run time."""
         if torch._C._current_graph_task_id() == -1:
             mask = tensors[3] if len(tensors) > 3 else None
             q, k, v = map(as_heads, tensors[:3])
             call = Resolved(q, k, v, scale, mask, causal)
-            place = (self._names[site], self._calls)
+            place = (name, self._calls)
             self._calls += 1
             dtype = getattr(torch, cast.removeprefix("torch.")) if cast else None
             self._taps.attention_call(place, Call(tuple(tensors), lambda: call), dtype)
 
 
-def _put(x: Tensor, owner: int, site: int, what: str) -> None:
-    torch.ops.stabilitylens.mark([x.detach()], _ORDER, owner, site, what, 1.0, False, "")
+def _put(x: Tensor, sign: Tensor, owner: int, what: str) -> None:
+    torch.ops.stabilitylens.mark([x.detach(), sign.detach()], _ORDER, owner, what, 1.0, False, "")
 
 
 def _patch(users: int) -> None:

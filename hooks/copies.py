@@ -1,4 +1,4 @@
-"""A hook that stays with its model: in a copy of the model, or once saved and loaded, it does nothing."""
+"""Hooks that stay with their model: in a copy of the model, or once saved and loaded, they do nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,23 @@ def _silent() -> Callable[..., None]:
     return _nothing
 
 
-class Hook:
-    """Calls a function; copying or pickling it gives one that does nothing."""
+class BeforeHook:
+    """A forward pre-hook; copying or pickling it gives a function that does nothing."""
 
     def __init__(self, call: Callable[..., None]) -> None:
         self._call = call
 
-    def __call__(self, *args: Any) -> None:
-        self._call(*args)
+    def __call__(self, module: Any, args: Any) -> None:
+        """What torch calls before a forward."""
+        self._call(module, args)
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
         return _silent, ()
+
+
+class AfterHook(BeforeHook):
+    """A forward hook. It has a signature of its own, so that torch.compile needs not compile one for both kinds."""
+
+    def __call__(self, module: Any, args: Any, out: Any = None) -> None:
+        """What torch calls after a forward."""
+        self._call(module, args, out)

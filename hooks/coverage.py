@@ -13,10 +13,14 @@ from stabilitylens.hooks.sample import site_name
 from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject
 from stabilitylens.hooks.taps import ForwardTaps
 
+COMPILED_AFTER = "the forward runs compiled, where only blocks and scaled dot-product attention are observed"
+COMPILED_CACHE = "the forward runs compiled with a key-value cache in it: set use_cache=False for training"
 NO_FORWARD = "no forward of the model was seen: call the model itself, model(…), with gradients enabled"
 
 
 def _forward_reason(subject: Subject, taps: ForwardTaps) -> str | None:
+    if taps.compiled:
+        return COMPILED_AFTER
     if subject.compiled:
         return COMPILED_SENTENCE
     return None if taps.layers or taps.attention else NO_FORWARD
@@ -34,7 +38,7 @@ def _reasons(
     elif "resid_rms" not in names:
         yield "resid_rms", forward or "no block ran through its __call__"
     elif "resid_grad_norm" not in names:
-        yield "resid_grad_norm", "no gradient reached a block's output"
+        yield "resid_grad_norm", COMPILED_CACHE if taps.compiled else "no gradient reached a block's output"
     if "max_attn_logit" not in names:
         why = forward or _fused_reason(taps) or "no attention call was seen: the model has none, or hides it in a kernel"
         yield from ((name, why) for name in ("max_attn_logit", "attn_entropy", "attn_entropy_ratio", "query_norm"))
@@ -58,6 +62,8 @@ def coverage(
     """Coverage after a sampled step.
 
     Args:
+        subject: what there is to see.
+        taps, parameters: what has been seen.
         arrays: the metrics that the step gave, by name.
     """
     seen = {site_name(site) for site in taps.layers}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stabilitylens.hooks.copies import Hook
+from stabilitylens.hooks.copies import AfterHook, BeforeHook
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.subject import Subject, is_compiled
 from stabilitylens.hooks.taps import ForwardTaps
@@ -28,8 +28,8 @@ class Entry:
         self._trains = subject.model.training
         self._handles = []
         for holder in subject.holders:
-            self._handles.append(holder.register_forward_pre_hook(Hook(self._enter)))
-            self._handles.append(holder.register_forward_hook(Hook(self._leave), always_call=True))
+            self._handles.append(holder.register_forward_pre_hook(BeforeHook(self._enter)))
+            self._handles.append(holder.register_forward_hook(AfterHook(self._leave), always_call=True))
 
     def remove(self) -> None:
         """Take the hooks off, and close the taps if an interrupted forward left them open."""

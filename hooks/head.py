@@ -12,6 +12,7 @@ def find_head(model: nn.Module, names: dict[nn.Module, str], blocks: set[str]) -
     A model without any embedding (a vision Transformer) has as its head the linear layer that is defined last.
 
     Args:
+        model: the model, whose order of definition tells what follows the blocks.
         names: canonical name of each module.
         blocks: names of the repeated blocks.
     """

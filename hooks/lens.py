@@ -55,7 +55,9 @@ class Lens:
         self._parameters = ParameterTaps(subject.parameters, self._slots)
         self._recorder = Recorder(logdir, subject, recipe, every, anatomy, guard)
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
-        self._compiled = CompiledTaps({} if subject.compiled else subject.blocks, self._taps, self._wants_forward)
+        self._compiled = CompiledTaps(
+            subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
+        )
         self._handles = [
             handle
             for o in self._optimizers

@@ -68,6 +68,7 @@ class ForwardTaps:
         self.attention: dict[Site, None] = {}
         self.branch_kinds: dict[int, str] = {}
         self.precision: str | None = None
+        self.compiled = False
         self.skipped: dict[str, str] = {}
         self._inside: list[Site] = []
         self._without_grad: Site | None = None

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined]
 from torch.utils._pytree import tree_leaves, tree_map
 
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.graph import Graph, Node
-from stabilitylens.hooks.anatomy.trace import ModuleStack
+from stabilitylens.hooks.anatomy.stack import ModuleStack
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LARGEST = 1 << 20  # elements of all inputs together; a forward that keeps its activations is cheap below
@@ -65,11 +66,11 @@ class _Timed(ModuleStack):
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         super()._enter(module, inputs)
-        self._marks.append((torch.autograd._get_sequence_nr(), self.top))
+        self._marks.append((_get_sequence_nr(), self.top))
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         super()._leave(module, inputs, output)
-        self._marks.append((torch.autograd._get_sequence_nr(), self.top))
+        self._marks.append((_get_sequence_nr(), self.top))
 
     def assign(self, graph: Graph, times: Mapping[int, int]) -> None:
         """Name the module of each node by its time; nodes and marks are both in order."""
@@ -101,7 +102,9 @@ def _functions(output: Any) -> dict[Any, int]:
 
 
 def _graph(functions: Mapping[Any, int], inputs: set[int], modules: _Timed) -> Graph:
-    graph, place, times = Graph(), {}, {}
+    graph = Graph()
+    place: dict[Any, int] = {}
+    times: dict[int, int] = {}
     for function, time in functions.items():
         if hasattr(function, "variable"):
             leaf = function.variable
@@ -117,13 +120,14 @@ def _graph(functions: Mapping[Any, int], inputs: set[int], modules: _Timed) -> G
 
 
 def _read(graph: Graph, place: dict[Any, int], function: Any, number: int) -> int:
-    """The node of one of a function's results."""
-    if number == 0:
-        return place[function]
-    whole = graph.nodes[place[function]]
-    part = graph.add("getitem", (whole.index,), function._input_metadata[number].shape, whole.module)
-    part.data = whole.data
-    return part.index
+    """The node of one of a function's results; the first is the function's own."""
+    result = (function, number) if number else function
+    if result not in place:
+        whole = graph.nodes[place[function]]
+        part = graph.add("getitem", (whole.index,), function._input_metadata[number].shape, whole.module)
+        part.data = whole.data
+        place[result] = part.index
+    return place[result]
 
 
 def _operation(graph: Graph, function: Any, read: Sequence[int]) -> Node:

@@ -9,6 +9,7 @@ from enum import Enum, auto
 from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.graph import Graph, Node
 from stabilitylens.hooks.anatomy.norms import Norm, find_norms
+from stabilitylens.hooks.anatomy.outer import find_outer
 
 
 class Part(Enum):
@@ -51,14 +52,17 @@ class Flow:
         self.graph = graph
         self.nodes = graph.nodes
         self.norms: dict[int, Norm] = find_norms(graph)
+        self._outer = find_outer(graph)
         self.users = graph.users()
         self.parts = [self._part(node) for node in graph.nodes]
         self._normed_by = {norm.source: norm for norm in reversed(self.norms.values())}
 
     def inputs(self, index: int) -> list[int]:
-        """Data inputs of a node; a norm reads only what it normalises."""
+        """Data inputs of a node; a norm reads only what it normalises, a sum over pairs what the pairs are of."""
         norm = self.norms.get(index)
-        return [norm.source] if norm else self.graph.data_inputs(index)
+        if norm is not None:
+            return [norm.source]
+        return list(self._outer.get(index, ())) or self.graph.data_inputs(index)
 
     def norm_of(self, index: int) -> Norm | None:
         """The first norm that reads this node."""
@@ -116,6 +120,8 @@ class Flow:
             return Part.CONSTANT
         if node.index in self.norms:
             return Part.NORM
+        if node.index in self._outer:
+            return Part.PRODUCT
         if node.behaves == "attention" or any(name in node.op for name in ops.FUSED_ATTENTION):
             return Part.ATTENTION
         operands = self.graph.data_inputs(node.index)

@@ -62,7 +62,7 @@ def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
     Streams may be summed on the way; a mean over positions ends it, as what follows is no longer the stream.
     """
     queue, seen, found = deque([branch.residual.add]), {branch.residual.add}, []
-    width = flow.nodes[branch.residual.add].shape[-2:]
+    width = flow.nodes[branch.residual.add].shape[-1]
     while queue and len(seen) <= _REACH:
         i = queue.popleft()
         norm = flow.norm_of(i)
@@ -75,9 +75,9 @@ def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
     return found
 
 
-def _leads_on(flow: Flow, node: int, width: tuple[int, ...]) -> bool:
-    part = flow.parts[node]
-    return part in _ONWARD or (part is Part.REDUCE and flow.nodes[node].shape[-2:] == width)
+def _leads_on(flow: Flow, node: int, width: int) -> bool:
+    part, shape = flow.parts[node], flow.nodes[node].shape
+    return part in _ONWARD or (part is Part.REDUCE and len(shape) > 2 and shape[-2] > 1 and shape[-1] == width)
 
 
 def overall(placed: Sequence[Placed]) -> tuple[Placement, float]:

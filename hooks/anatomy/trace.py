@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,43 +16,7 @@ from stabilitylens.hooks.anatomy import ops
 from stabilitylens.hooks.anatomy.graph import Graph, Node, Scalar
 from stabilitylens.hooks.anatomy.hidden import Hidden, is_opaque, watched_functions, written_by
 from stabilitylens.hooks.anatomy.probes import probe
-from stabilitylens.hooks.names import canonical_names
-
-
-class ModuleStack:
-    """Which module of a model is running; by global hooks, so that the model itself bears none."""
-
-    def __init__(self, model: nn.Module, on_exit: Callable[[nn.Module, Any, Any], None]) -> None:
-        names = canonical_names(model)
-        self._names = {module: names[path] for path, module in model.named_modules()}
-        self._running: list[str] = []
-        self._on_exit = on_exit
-        self._hooks = ExitStack()
-
-    @property
-    def top(self) -> str:
-        """Path of the innermost running module."""
-        return self._running[-1] if self._running else ""
-
-    def __enter__(self) -> ModuleStack:
-        for handle in (
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ):
-            self._hooks.callback(handle.remove)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hooks.close()
-
-    def _enter(self, module: nn.Module, _: Any) -> None:
-        if module in self._names:
-            self._running.append(self._names[module])
-
-    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if module in self._names and self._running and self._running[-1] == self._names[module]:
-            self._on_exit(module, inputs, output)
-            self._running.pop()
+from stabilitylens.hooks.anatomy.stack import ModuleStack
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
