@@ -11,6 +11,8 @@ $(VENV)/.ready: setup.cfg constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
 	$(INSTALL) -e .[torch,hf,pandas,test]
+	# without torchvision, which has to match the build of torch; the tests of their models do without
+	$(INSTALL) --no-deps timm vit-pytorch
 	touch $@
 
 $(VENV)/.lint-ready: $(VENV)/.ready
