@@ -73,7 +73,7 @@ def attach(
         model: any Transformer; attach before ``torch.compile``.
         optimizers: one or several, owning the model's parameters.
         logdir: the run's folder; everything goes into its ``stabilitylens`` sub-folder.
-        every: arrays are sampled at the first step and at every multiple of it; loss, learning rate and
+        every: arrays are sampled at the first step, also after a resume, and at every multiple of it; loss, learning rate and
             gradient norm are kept at every step.
         scaler: the ``GradScaler``, if there is one, so that gradients are recorded unscaled.
         total_steps: planned number of optimizer steps, for the rules.

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from stabilitylens.hooks.attention import Call, Resolved
 from stabilitylens.hooks.arrange import as_heads
 from stabilitylens.hooks.copies import AfterHook, BeforeHook
+from stabilitylens.hooks.modules import main_tensor
 from stabilitylens.hooks.opaque import LIBRARY
-from stabilitylens.hooks.taps import ForwardTaps, main_tensor
+from stabilitylens.hooks.taps import ForwardTaps
 
 LIBRARY.define("mark(Tensor[] tensors, Tensor(a!) order, int owner, str what, float scale, bool causal, str cast) -> ()")
 _OWNERS: weakref.WeakValueDictionary[int, CompiledTaps] = weakref.WeakValueDictionary()

@@ -63,7 +63,8 @@ def coverage(
 
     Args:
         subject: what there is to see.
-        taps, parameters: what has been seen.
+        taps: what has been seen of the forward.
+        parameters: what has been seen of the parameters.
         arrays: the metrics that the step gave, by name.
     """
     seen = {site_name(site) for site in taps.layers}

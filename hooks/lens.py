@@ -63,7 +63,7 @@ class Lens:
             for o in self._optimizers
             for handle in (o.register_step_pre_hook(self._before_update), o.register_step_post_hook(self._after_update))
         ]
-        self.step_number = 1
+        self.step_number = self._first_step = 1
         self._closing: list[Callable[[], object]] = []
         self._closed = False
         self._began = time.perf_counter()
@@ -111,7 +111,7 @@ class Lens:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint: call it before the first step; what was recorded after it is superseded."""
-        self.step_number = int(state["step_number"])
+        self.step_number = self._first_step = int(state["step_number"])
         self._recorder.resume()
         self._begin_step()
 
@@ -139,7 +139,7 @@ class Lens:
     # cadence
 
     def _begin_step(self) -> None:
-        self._sampling = self.step_number == 1 or self.step_number % self._every == 0
+        self._sampling = self.step_number == self._first_step or self.step_number % self._every == 0
         self._scalars: dict[str, Tensor | float] = {}
         self._losses: list[Tensor | float] = []
         self._norms: dict[tuple[str, int], Tensor] = {}

@@ -6,11 +6,12 @@ change what the model computes; hooks for all modules, installed for the length 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
@@ -26,6 +27,21 @@ class Listener(Protocol):
 
     def leave(self, module: nn.Module, name: str, args: tuple[Any, ...], out: Any) -> None:
         """A module has run."""
+
+
+def main_tensor(out: Any) -> Tensor | None:
+    """The hidden state in what a module returned: the first floating-point tensor of two dimensions or more."""
+    if isinstance(out, Tensor):
+        return out if out.is_floating_point() and out.dim() >= 2 else None
+    return next((t for t in map(main_tensor, _parts(out)) if t is not None), None)
+
+
+def _parts(out: Any) -> Iterable[Any]:
+    if isinstance(out, Mapping):
+        return out.values()
+    if is_dataclass(out):
+        return (getattr(out, field.name) for field in fields(out))
+    return out if isinstance(out, (tuple, list)) else ()
 
 
 def may_run_fused(module: nn.Module) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -15,28 +13,13 @@ from stabilitylens.hooks.attention_view import statistics
 from stabilitylens.hooks.branches import BranchWatch
 from stabilitylens.hooks.functions import FunctionWatch, merged
 from stabilitylens.hooks.guard import Guard, guarded
-from stabilitylens.hooks.modules import ModuleCalls
+from stabilitylens.hooks.modules import ModuleCalls, main_tensor
 from stabilitylens.hooks.opaque import observe
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.kernels import log_partition, moments, second_moments
 
 #: a module's canonical name and how many calls of it came before in the same forward
 Site = tuple[str, int]
-
-
-def main_tensor(out: Any) -> Tensor | None:
-    """The hidden state in what a module returned: the first floating-point tensor of two dimensions or more."""
-    if isinstance(out, Tensor):
-        return out if out.is_floating_point() and out.dim() >= 2 else None
-    return next((t for t in map(main_tensor, _parts(out)) if t is not None), None)
-
-
-def _parts(out: Any) -> Iterable[Any]:
-    if isinstance(out, Mapping):
-        return out.values()
-    if is_dataclass(out):
-        return (getattr(out, field.name) for field in fields(out))
-    return out if isinstance(out, (tuple, list)) else ()
 
 
 def _precision(out: Tensor) -> str | None:
