@@ -80,6 +80,19 @@ def test_the_warm_up_is_that_of_the_beta2_that_is_proposed() -> None:
     assert (proposal.recipe.beta2, proposal.recipe.warmup_steps) == (0.95, 40)
 
 
+def test_one_change_for_several_findings_where_one_is_enough() -> None:
+    proposal = propose("model", anatomy(24, "post"), replace(RECIPE, precision="bf16", warmup_steps=100))
+    assert [change.fields for change in proposal.changes] == [{"recipe.beta2": (0.999, 0.95)}]
+    assert proposal.changes[0].clears == ("SL102", "SL601", "SL602", "SL603")
+
+
+def test_two_changes_for_two_faults_of_one_rule() -> None:
+    recipe = replace(RECIPE, beta2=0.95, warmup_steps=100, param_precision="fp16", eps=1e-8)
+    proposal = propose("model", anatomy(), recipe)
+    assert {f for change in proposal.changes for f in change.fields} == {"recipe.precision", "recipe.param_precision"}
+    assert not proposal.left
+
+
 def test_a_change_that_brings_up_a_finding_is_followed_by_another() -> None:
     """With QK-Norm an attention scale of 1 becomes a finding of its own."""
     proposal = propose("t5", anatomy(qk_norm="none", scale=1.0, n_parameters=8_000_000_000), None)
@@ -104,7 +117,7 @@ def test_what_cannot_be_judged_is_not_called_sound() -> None:
 
 
 def test_what_nothing_clears_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stabilitylens.advice._propose.remedies", dict)
+    monkeypatch.setattr("stabilitylens.advice._search.remedies", dict)
     proposal = propose("model", anatomy(24, "post"), replace(RECIPE, precision="bf16"))
     assert {f.code for f in proposal.left} >= {"SL102", "SL601"} and "no change is known that clears" in proposal.headline
     assert "Nothing known clears" in str(proposal)

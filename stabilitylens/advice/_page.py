@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from stabilitylens import __version__
+from stabilitylens.advice._text import shown
 from stabilitylens.reports._words import sentence
 from stabilitylens.reports.html import prose
 
@@ -24,7 +25,7 @@ def write_page(document: Document, stream: TextIO) -> None:
         loader=PackageLoader("stabilitylens", "advice"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )
-    environment.filters |= {"prose": prose, "sentence": sentence}
+    environment.filters |= {"prose": prose, "sentence": sentence, "shown": shown}
     style = Markup(files("stabilitylens.reports").joinpath("report.css").read_text(encoding="utf-8"))
     template = environment.get_template(f"{document.template}.html.jinja")
     stream.write(template.render(it=document, style=style, policy=POLICY, version=__version__))

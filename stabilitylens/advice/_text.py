@@ -100,6 +100,7 @@ def _proposal(proposal: Any) -> Iterator[RenderableType]:
     assert isinstance(proposal, Proposal)
     yield Rule(Text(proposal.model, style="bold"), align="left")
     yield Text(proposal.headline.removeprefix(f"{proposal.model}: "))
+    yield from (Text(note, style="dim") for note in proposal.anatomy.notes)
     if proposal.fired:
         yield _title("What the audit found")
         yield from (_fired(finding) for finding in proposal.fired)
@@ -116,11 +117,12 @@ def _proposal(proposal: Any) -> Iterator[RenderableType]:
 
 def _change(change: Change) -> RenderableType:
     body = [_line("for", ", ".join(change.clears)), _line("costs", change.costs)]
-    body += [_line(name, f"{_shown(old)} to {_shown(new)}") for name, (old, new) in change.fields.items()]
+    body += [_line(name, f"{shown(old)} to {shown(new)}") for name, (old, new) in change.fields.items()]
     return Group(Text(change.say), Padding(Group(*body), (0, 0, 1, 2), expand=False))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A field for a person."""
     if value is None:
         return "not known"
     if isinstance(value, bool):
