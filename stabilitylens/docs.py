@@ -1,4 +1,4 @@
-"""``python -m stabilitylens.docs FOLDER [--check]``: docs/rules.md and docs/metrics.md, from the docstrings."""
+"""``python -m stabilitylens.docs FOLDER [--check]``: docs/rules.md, metrics.md and formats.md, from the docstrings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 
 from stabilitylens.explain import axes_in_words, metric_page, rule_page, source_in_words
 from stabilitylens.metrics import METRICS
+from stabilitylens.readers import READERS
+from stabilitylens.recipe_files._dialect import DIALECTS
+from stabilitylens.recipe_files._page import dialect_page
 from stabilitylens.rules import RULES
 
 NOTE = "<!-- Generated from the docstrings by `make docs`; edit those. -->"
@@ -39,6 +42,30 @@ def metrics_md() -> str:
     return _document("Metrics", intro, table, [metric_page(member) for member in ours])
 
 
+def formats_md() -> str:
+    """The pages of all readers of this package, after a table of them."""
+    ours = [member for member in READERS if _is_ours(member.read)]
+    cells = [(f"[{r.name}](#{_anchor(r.name)})", r.summary.replace("|", r"\|")) for r in ours]
+    rows = [f"| {name} | {summary} |" for name, summary in cells]
+    table = ["| reader | reads |", "|---|---|", *rows]
+    intro = (
+        "A reader knows a log by its content, whatever its name; of several the surest reads. Files may be compressed (.gz, .bz2, "
+        ".xz, and .zst with the package zstandard), come from a pipe (`-`), or lie in a folder of many runs. The loss is chosen by "
+        "name and behaviour and told as `loss_key`; `--loss KEY` chooses another. `run.notes` says what was skipped or mended. "
+        "Third parties add a reader through an entry point in the group `stabilitylens.readers`, which names a module like one of ours."
+    )
+    return _document("Formats", intro, table, [f"# {member.name}\n\n{member.page}\n" for member in ours])
+
+
+def recipes_md() -> str:
+    """The dialects of recipe files."""
+    intro = (
+        "`stabilitylens audit MODEL --recipe FILE` reads YAML, JSON and TOML. Whose file it is, is told by its keys. Keys that "
+        "are not listed are not used, and the report names them. A value such as `auto` is not known."
+    )
+    return _document("Recipe files", intro, [], [dialect_page(member) for member in DIALECTS])
+
+
 def _is_ours(function: object) -> bool:
     return getattr(function, "__module__", "").startswith("stabilitylens.")
 
@@ -53,7 +80,7 @@ def _document(title: str, intro: str, table: list[str], pages: list[str]) -> str
     return "\n".join([f"# {title}", "", NOTE, "", intro, "", *table, "", *lower])
 
 
-FILES = {"rules.md": rules_md, "metrics.md": metrics_md}
+FILES = {"rules.md": rules_md, "metrics.md": metrics_md, "formats.md": formats_md, "recipes.md": recipes_md}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ def layout_of(path: Path) -> Layout | None:
     begin = head(path)
     if not is_text(begin):
         return None
-    some = begin.decode("utf-16" if begin[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace").replace("\0", "")
+    some = begin.decode("utf-8-sig", "replace").replace("\0", "")
     rows = [line for line in some.splitlines()[:LOOKED_AT] if line.strip() and not line.startswith("#")]
     whole = rows[:-1] if len(begin) == 1 << 18 and len(rows) < LOOKED_AT else rows
     found = [layout for separator in _SEPARATORS if (layout := _layout(whole, separator)) is not None]

@@ -37,9 +37,14 @@ def document(path: Path, notes: list[str]) -> Any:
     except RecursionError as error:
         raise BadInput(f"{path} is JSON that is nested too deeply to be a log; give the log of a training run") from error
     except ValueError as error:
-        found = _salvaged(text)
+        try:
+            found, end = json.JSONDecoder().raw_decode(text.lstrip())
+            notes.append(f"{len(text.lstrip()) - end} characters after the JSON were skipped")
+            return found
+        except (ValueError, RecursionError):
+            found = _salvaged(text)
         if not found:
-            raise BadInput(f"{path} is no valid JSON ({_where(error)}), and no record in it is whole") from error
+            raise BadInput(f"{path} is no valid JSON ({_where(error)}) and no record in it is whole; give another copy of it") from error
         notes.append(f"the JSON is damaged ({_where(error)}): the {len(found)} records before the damage were read")
         return found
 

@@ -125,7 +125,8 @@ def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
     for key, column in table.columns.items():
         if key != frame.step_key:
             name, factor = names[key]
-            for number, piece in frame.pieces(column.rows(), column.values() * factor):
+            values = columns[key] if factor == 1.0 else columns[key] * factor
+            for number, piece in frame.pieces(column.rows(), values):
                 sessions.setdefault(number, Session()).series[name].append(piece)
     for number, event in frame.events(part):
         sessions.setdefault(number, Session()).events.append(event)
@@ -150,7 +151,7 @@ class _Frame:
     @classmethod
     def of(cls, table: Table, loss_key: str | None) -> _Frame:
         """Choose the counter and sort the rows out."""
-        lead = loss_key or max((k for k in table.columns if step_rank(k) is None), key=lambda k: len(table.columns[k]))
+        lead = loss_key or max((k for k in table.columns if step_rank(k) is None), key=lambda k: len(table.columns[k].values()))
         rows, loss = table.columns[lead].rows(), table.columns[lead].values()
         counters = {k: _at(table, k, rows) for k in table.columns if k != lead and (step_rank(k) is not None or normal(k) in EPOCHS)}
         step_key = choose_steps(counters)
@@ -218,5 +219,7 @@ def _reached(rows: np.ndarray, own: np.ndarray, values: np.ndarray) -> np.ndarra
 def _at(table: Table, key: str, rows: np.ndarray) -> np.ndarray:
     """A column at some rows, NaN where it has no value."""
     have, values = table.columns[key].rows(), table.columns[key].values()
+    if len(have) == len(rows) and (have == rows).all():
+        return values
     at = np.clip(np.searchsorted(have, rows), 0, len(have) - 1)
     return np.where(have[at] == rows, values[at], np.nan)

@@ -98,7 +98,7 @@ def _copy(stream: io.BufferedIOBase, out: Path, path: Path) -> None:
 
 
 def head(path: Path) -> bytes:
-    """The first 256 KB of a file; nothing of a folder."""
+    """The first 256 KB of a file, UTF-16 as UTF-8, without a byte-order mark; nothing of a folder."""
     if not path.is_file():
         return b""
     stat = path.stat()
@@ -107,16 +107,21 @@ def head(path: Path) -> bytes:
 
 @lru_cache(maxsize=8)
 def _head(path: Path, modified: int, size: int) -> bytes:
+    begin = _raw(path)
+    encoding = _encoding(begin)
+    begin = begin if encoding == "utf-8" else begin.decode(encoding, "replace").encode()
+    return begin.removeprefix(codecs.BOM_UTF8)
+
+
+def _raw(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(HEAD)
 
 
 def is_text(begin: bytes) -> bool:
-    """Whether bytes are text, in UTF-8 or UTF-16; a few NULs and stray bytes do not matter."""
+    """Whether bytes are text in UTF-8; a few NULs and stray bytes do not matter."""
     if not begin:
         return False
-    if _encoding(begin) != "utf-8":
-        return True
     odd = sum(begin.count(byte) for byte in range(32) if byte not in b"\t\n\r\x08\x0b\x0c\x1b")
     text = begin.decode("utf-8", "replace")
     return odd <= 0.1 * len(begin) and text.count("\ufffd") <= 0.02 * len(text) + 4
@@ -153,7 +158,7 @@ def byte_lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
 
 def _chunks(path: Path) -> Iterator[bytes]:
     """A file's bytes as UTF-8 without NULs."""
-    encoding = _encoding(head(path))
+    encoding = _encoding(_raw(path))
     decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding != "utf-8" else None
     with path.open("rb") as file, progress(path) as advance:
         first = True

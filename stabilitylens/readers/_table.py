@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from array import array
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,42 +15,74 @@ from stabilitylens.readers._numbers import number
 
 #: fields beyond so many are not kept; nested deeper than this neither, nor longer lists
 COLUMNS, DEEP, LONG = 4096, 6, 32
+#: numbers of a column that are held in memory before they go to a file
+IN_MEMORY = 1 << 20
+#: rows after which that is looked at
+LOOK = 1 << 16
+
+
+class Store:
+    """Numbers that are appended, and read when all are there; many lie in a temporary file, mapped into memory."""
+
+    __slots__ = ("append", "file", "recent")
+
+    def __init__(self, kind: str) -> None:
+        self.recent = array(kind)
+        self.append = self.recent.append
+        self.file: IO[bytes] | None = None
+
+    def put_away(self) -> None:
+        """Move what is in memory to the file."""
+        self.file = self.file or tempfile.TemporaryFile(prefix="stabilitylens-")
+        self.recent.tofile(self.file)
+        del self.recent[:]
+
+    def numbers(self) -> np.ndarray:
+        """All of them, not to be written to."""
+        kind = np.int64 if self.recent.typecode == "q" else np.float64
+        if self.file is None:
+            return np.frombuffer(self.recent, dtype=kind)
+        self.put_away()
+        self.file.flush()
+        return np.memmap(self.file, dtype=kind, mode="r").view(np.ndarray)
 
 
 class Column:
     """The numbers of one field, and which rows they are of; rows one after the other take no memory."""
 
-    __slots__ = ("first", "last", "numbers", "places")
+    __slots__ = ("first", "last", "places", "store")
 
     def __init__(self, row: int) -> None:
-        self.first, self.last = row, -1
-        self.numbers = array("d")
-        self.places: array | None = None
-
-    def __len__(self) -> int:
-        return len(self.numbers)
+        self.first, self.last = row, row - 1
+        self.store = Store("d")
+        self.places: Store | None = None
 
     def add(self, row: int, value: float) -> None:
         """Append the value of a row; of several values in one row the first counts."""
-        if row == self.last:
+        if row == self.last and row >= self.first:
             return
-        self.last = row
         if self.places is not None:
             self.places.append(row)
-        elif row != self.first + len(self.numbers):
-            self.places = array("q", range(self.first, self.first + len(self.numbers)))
+        elif row != self.last + 1:
+            self.places = Store("q")
+            self.places.recent.extend(range(self.first, self.last + 1))
             self.places.append(row)
-        self.numbers.append(value)
+        self.last = row
+        self.store.append(value)
+
+    def put_away(self) -> None:
+        """Move what is in memory to a file, if it is much."""
+        for store in (self.store, self.places):
+            if store is not None and len(store.recent) >= IN_MEMORY:
+                store.put_away()
 
     def rows(self) -> Int[np.ndarray, " point"]:
         """The row of each number."""
-        if self.places is None:
-            return np.arange(self.first, self.first + len(self.numbers))
-        return np.frombuffer(self.places, dtype=np.int64)
+        return np.arange(self.first, self.last + 1) if self.places is None else self.places.numbers()
 
     def values(self) -> Float[np.ndarray, " point"]:
         """The numbers."""
-        return np.frombuffer(self.numbers, dtype=np.float64)
+        return self.store.numbers()
 
 
 class Table:
@@ -63,13 +96,21 @@ class Table:
         self.columns: dict[str, Column] = {}
         self.rows = 0
         self.left_out = 0
+        self._seen: set[str] = set()
+        self._kinds: list[str] = []
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Append a row; what is no number and spells none is left out."""
         prefix = self._part_of(row)
         for key, value in row.items():
+            if type(value) is float and not prefix and key in self.columns:
+                self.columns[key].add(self.rows, value)
+                continue
             self._add(prefix + key if prefix and step_rank(key) is None else key, value, DEEP)
         self.rows += 1
+        if self.rows % LOOK == 0:
+            for column in self.columns.values():
+                column.put_away()
 
     def _add(self, key: str, value: Any, deep: int) -> None:
         if isinstance(value, str):
@@ -99,8 +140,12 @@ class Table:
 
     def _part_of(self, row: Mapping[str, Any]) -> str:
         """``val/`` and its like before the fields of a row that says that it is no training row."""
-        for key, value in row.items():
-            if isinstance(value, str) and len(value) < 20 and key.lower() in ROW_TYPES:
+        if not self._seen.issuperset(row):
+            self._kinds += [key for key in row if key not in self._seen and key.lower() in ROW_TYPES]
+            self._seen.update(row)
+        for key in self._kinds:
+            value = row.get(key)
+            if isinstance(value, str) and len(value) < 20:
                 words = normal(value)
                 if not EVALUATION.isdisjoint(words.split()):
                     return words.replace(" ", "_") + "/"

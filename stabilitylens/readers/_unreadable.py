@@ -85,5 +85,5 @@ def _kind(path: Path, begin: bytes) -> str:
         return "a text file of JSON"
     if begin.lstrip()[:1] == b"<":
         return "a text file of HTML or XML"
-    settings = len(_SETTING.findall(begin)) >= 0.8 * (begin.count(b"\n") + 1)
+    settings = len(_SETTING.findall(begin)) >= 0.8 * len(begin.splitlines())
     return "a text file of settings" if settings else "a text file"

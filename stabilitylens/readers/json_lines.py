@@ -34,7 +34,7 @@ def objects(lines: Iterator[bytes], skipped: list[int]) -> Iterator[dict[str, An
 
 def sniff(path: Path) -> float:
     """Sure where most lines are objects; a guess where some are that hold a loss."""
-    begin = head(path)
+    begin = head(path).replace(b"\0", b"")
     if not is_text(begin) or b"{" not in begin:
         return 0.0
     lines = [line for line in begin.splitlines() if line.strip()]

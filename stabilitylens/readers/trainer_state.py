@@ -15,12 +15,15 @@ from stabilitylens.run import Run
 
 NAME = "trainer_state.json"
 _STEP = re.compile(rb'"global_step"\s*:\s*(\d+)')
+#: the end of one object and the begin of another: JSON lines
+_ANOTHER = re.compile(rb"\}\s*\n\s*\{")
 #: only the row that sums up the training has these
 _SUMMARY = ("train_runtime", "train_steps_per_second")
 
 
 def _is_state(path: Path) -> bool:
-    return b'"log_history"' in begins_json(path)
+    before, key, _ = begins_json(path).partition(b'"log_history"')
+    return bool(key) and _ANOTHER.search(before) is None
 
 
 def state_of(path: Path) -> Path | None:
