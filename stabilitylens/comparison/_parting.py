@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from scipy.ndimage import median_filter
 
 from stabilitylens.findings import Where
-from stabilitylens.rules._track import place
+from stabilitylens.rules._track import median, place
 from stabilitylens.run import Run, Series
 
 #: differences below these are none, on a log scale: of a level that lasts, and the least noise. *Heuristic*.
@@ -98,13 +98,8 @@ def _noise(apart: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, "sampl
     edges = np.unique(np.geomspace(REFERENCE, max(len(apart), REFERENCE + 1), 16).astype(int))
     for first, last in zip(np.concatenate([[0], edges[:-1]]), edges, strict=True):
         known = np.diff(np.where(np.isfinite(apart[: max(first, REFERENCE)]), apart[: max(first, REFERENCE)], np.nan), axis=0)
-        out[first:last] = 1.4826 * _median(np.abs(known)) / np.sqrt(2)
+        out[first:last] = 1.4826 * median(np.abs(known), 0) / np.sqrt(2)
     return np.asarray(np.maximum(np.nan_to_num(out), FLOOR))
-
-
-def _median(values: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, " place"]:
-    filled = np.ma.masked_invalid(values)
-    return np.asarray(np.ma.filled(np.ma.median(filled, axis=0), np.nan)) if len(values) else np.full(values.shape[1], np.nan)
 
 
 def _beyond(apart: Float[np.ndarray, "sample place"], noise: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, "sample place"]:

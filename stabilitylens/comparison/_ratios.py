@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from stabilitylens.rules._track import median
 from stabilitylens.run import Run, Series
 
 #: common samples that a ratio is a median over. *Heuristic*.
@@ -51,7 +52,7 @@ def ratios(a: Run, b: Run) -> list[Ratios]:
 def _level(values: Float[np.ndarray, "sample place *rest"]) -> Float[np.ndarray, " place"]:
     """Median over samples and all axes but the first place's."""
     flat = np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0).reshape(values.shape[1], -1)
-    return np.asarray(np.ma.filled(np.ma.median(np.ma.masked_invalid(flat), axis=1), np.nan))
+    return median(np.where(np.isfinite(flat), flat, np.nan), 1)
 
 
 def _table(a: Series, b: Series) -> Ratios | None:

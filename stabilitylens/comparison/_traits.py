@@ -26,7 +26,8 @@ class Difference:
 
 def traits(run: Run) -> dict[str, Any]:
     """The traits of one run by dotted name, as ``recipe.lr`` and ``anatomy.qk_norm``; what is not known is left out."""
-    header, found = run.header, {}
+    header = run.header
+    found: dict[str, Any] = {}
     if header.recipe is not None:
         found |= {f"recipe.{key}": value for key, value in header.recipe.to_dict().items() if key != "notes"}
     if header.anatomy is not None:

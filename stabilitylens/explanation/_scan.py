@@ -8,7 +8,6 @@ training series are heavy-tailed, times the number of stretches that were tried.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ from jaxtyping import Float, Int
 from scipy.stats import t as student
 
 from stabilitylens.explanation._window import Window, even
+from stabilitylens.rules._track import median
 
 #: degrees of freedom of the tails. *Heuristic*: healthy per-step losses in public logs have a kurtosis of 13 to 34,
 #: which is that of Student's t with a little over 4; the excess of a mean falls as its samples grow.
@@ -54,30 +54,24 @@ class Scan:
     shift: Float[np.ndarray, " place"]
 
 
-def _median(values: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, " place"]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nanmedian(values, axis=0))
-
-
 def _spread(values: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, " place"]:
-    return np.asarray(MAD * _median(np.abs(values - _median(values))))
+    return np.asarray(MAD * median(np.abs(values - _median(values)), 0))
 
 
 def _detrended(z: Float[np.ndarray, "sample place"], lead: int) -> Float[np.ndarray, "sample place"]:
     """Without the line through the medians of both halves of the baseline."""
     half = lead // 2
-    early, late = _median(z[:half]), _median(z[half:lead])
+    early, late = median(z[:half], 0), median(z[half:lead], 0)
     slope = (late - early) / (lead / 2)
     middle = (half - 1) / 2
     at = np.arange(len(z))[:, None] - middle
-    return z - early - slope * at
+    return np.asarray(z - early - slope * at)
 
 
 def _memory(residual: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, " place"]:
     """First-order autocorrelation, outliers pulled in, its small-sample bias put right; from 0 to 1."""
     bound = 3 * np.maximum(_spread(residual), FLOOR)
-    held = np.clip(residual - _median(residual), -bound, bound)
+    held = np.clip(residual - median(residual, 0), -bound, bound)
     both = np.nansum(held[1:] * held[:-1], axis=0)
     phi = both / np.maximum(np.nansum(held**2, axis=0), 1e-30)
     return np.asarray(np.clip(phi + (1 + 3 * phi) / len(residual), 0.0, 1.0))
@@ -89,7 +83,7 @@ def _innovations(z: Float[np.ndarray, "sample place"], lead: int) -> tuple[Float
     out = flat.copy()
     out[1:] -= _memory(flat[:lead]) * flat[:-1]
     out[0] = np.nan
-    out = out - _median(out[:lead])
+    out = out - median(out[:lead], 0)
     left = _memory(out[1:lead])
     return out / np.maximum(_spread(out[:lead]), FLOOR), (1 + left) / np.maximum(1 - left, 0.05)
 
@@ -139,7 +133,7 @@ def scan(found: Window, first: int, stop: int) -> Scan:
     scores, firsts = np.array([one.score for one in best]), np.array([one.first for one in best])
     highest, columns = np.argmax(np.abs(scores), axis=0), np.arange(z.shape[1])
     score, onset = scores[highest, columns], firsts[highest, columns]
-    shift = _shift(z - _median(z[:lead]), onset, stop, np.sign(score))
+    shift = _shift(z - median(z[:lead], 0), onset, stop, np.sign(score))
     usual = np.max([np.abs(one.score) for one in _best(white, inflation, lead, 1, lead)], axis=0)
     counts = (np.abs(shift) >= MATERIAL) & (n >= lead / 2) & (np.abs(score) >= NOVEL * usual)
     p = np.where(counts, np.minimum(1.0, each.min(axis=0)), 1.0)

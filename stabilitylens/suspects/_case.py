@@ -21,8 +21,19 @@ from stabilitylens.suspects._suspect import Opinion
 LEVEL = 15
 #: a share of the height that the first point has where the loss leapt. *Heuristic*.
 LEAPT = 0.75
+#: steps before an incident that are shortly before it, or samples where that is more; and a change that counts from
+#: further back, as a factor. *Heuristic*.
+SOON, SAMPLES, MUCH = 10, 3, 2.0
 #: samples near an incident: from so many sampling intervals before its start. *Heuristic*.
 NEAR = 2
+
+
+def _factor(movement: Movement) -> float:
+    """By how much a series changed, up or down; infinite where it has no meaning as a factor."""
+    before, after = abs(movement.before), abs(movement.after)
+    if not (before > 0 and after > 0 and np.isfinite(after)):
+        return float("inf")
+    return max(before / after, after / before)
 
 
 @dataclass(frozen=True)
@@ -135,10 +146,13 @@ class Case:
         """Whether training was resumed shortly before."""
         return bool(self.context.of("resume"))
 
-    @property
+    @cached_property
     def early_movers(self) -> tuple[Movement, ...]:
-        """What moved before the incident."""
-        return self.context.before
+        """What moved before the incident and may have led up to it: shortly before, or by much.
+
+        Layers change at their own times as they learn; what moved a little, long before, is no cause.
+        """
+        return tuple(m for m in self.context.before if m.lead <= max(SOON, SAMPLES * m.within) or _factor(m) >= MUCH)
 
     @property
     def quiet_before(self) -> bool:
