@@ -31,7 +31,7 @@ def run(runs):
     return lambda text: runs(text)[0]
 
 
-@pytest.mark.parametrize("word", ["nan", "NaN", "NAN", "-nan", "n/a", "N/A", "None", "null", "No Log", "nan(ind)"])
+@pytest.mark.parametrize("word", ["nan", "NaN", "NAN", "-nan", "n/a", "N/A", "None", "null", "No Log", "nan(ind)", "nanxxx", "Nan"])
 def test_every_spelling_of_nan(run, word: str) -> None:
     loss = run(f"step 1 loss: 3.0 lr: 0.1\nstep 2 loss: {word} lr: 0.1\nstep 3 loss: 2.5 lr: 0.1\n")["loss"]
     assert loss.steps.tolist() == [1, 2, 3]
@@ -89,6 +89,11 @@ def test_units_times_become_seconds_and_totals_are_left(run) -> None:
 def test_the_last_frame_of_a_bar_counts(run) -> None:
     frames = [f"\rtrain:  {i}%|  | {i}/100 [00:18<60:11:40,  9.23it/s, loss={loss}]" for i in (1, 2, 3) for loss in (9.0 - i, 8.5 - i)]
     assert run("".join(frames))["loss"].values.tolist() == [7.5, 6.5, 5.5]
+
+
+def test_a_step_drawn_twice_is_one_and_full_bars_of_several_epochs_are_several(run) -> None:
+    text = "".join(f"100%|██| 10/10 [00:01<00:00, 2.00it/s, loss={loss}]\n" for loss in (3.5, 3.5, 2.5, 2.5, 1.5))
+    assert run(text)["loss"].values.tolist() == [3.5, 2.5, 1.5]
 
 
 def test_workers_draw_one_bar(run) -> None:

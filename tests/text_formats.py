@@ -191,5 +191,14 @@ FORMATS: dict[str, Format] = {
         lambda i, s, x: f"2017-08-20 16:11:38 INFO  DistriOptimizer$:295 - [Epoch 64 {s * 1792}/1281167][Iteration {s}][Wall Clock 197331.83s] Train 1792 in 4.38seconds. "
         f"Throughput is 408.40378 records/second. Loss is {x}. Current learning rate is 0.0462.", STEP,
     ),
+    "rwkv": Format(lambda i, s, x: f"miniE {i + 1} s {s} prog 20.00% : ppl 5.{40 + i} loss {x} lr 3.330213e-04: 100%|██████████| 833/833 [03:21<00:00,  4.13it/s]", COUNT),
+    "paddleocr": Format(lambda i, s, x: f"[2023/10/09 10:49:12] ppocr INFO: epoch: [9/20], global_step: {s}, lr: 0.000516, acc: 0.0, CTCLoss: 1.5, loss: {x}, "
+                        "avg_reader_cost: 0.00013 s, ips: 423.98978 samples/s, eta: 2 days, 17:48:30", STEP),
+    "records_on_one_line": Format(lambda i, s, x: f"[2021/06/30 12:24:47] root INFO: epoch: [1/500], iter: {s}, lr: 0.001000, loss: {x}, ips: 46.57236 ", STEP, end=" "),
+    "yolox": Format(lambda i, s, x: f"2021-08-02 15:19:14 | INFO     | yolox.core.trainer:254 - epoch: 1/300, iter: {s}/1610, mem: 8760Mb, iter_time: 0.349s, "
+                    f"total_loss: {x}, iou_loss: 4.6, lr: 7.716e-07, size: 640, ETA: 4:40:37", STEP),
+    "darknet": Format(lambda i, s, x: f" {s}: 47.876884, {x} avg loss, 0.005220 rate, 21.247497 seconds, 1475072 images, 978.731018 hours left\nLoaded: 0.000052 seconds", STEP),
+    "one_value_a_line": Format(lambda i, s, x: f"2020-09-10 11:52:14,447 (base_trainer:831) INFO: (Step: {s}) train_loss = {x}.\n"
+                               f"2020-09-10 11:52:14,448 (base_trainer:831) INFO: (Step: {s}) train_f0 = 0.0659.", STEP),
     "wrapped": Format(lambda i, s, x: f"2020-05-15 14:41:49,633 - INFO - Epoch [1][{s}/2500]    lr: 0.00125, eta: 1 day, 15:06:01, loss_cls: 0.3341\n loss_mask: 0.5561, loss: {x}", STEP),
 }  # fmt: skip

@@ -12,8 +12,10 @@ _ERASED = re.compile(r"[\x08\x7f]+|\x1b\[\d*[AGK]")
 #: before a frame that follows another on its line, between a bar and what follows it, between two objects
 _FRAME = re.compile(
     r"(?<=[\]}\s,])(?=[A-Z][\w ]{0,30}:\s{1,4}\d{1,3}%\|)|(?<=[\]}])(?=\s{1,400}\d{1,3}%\|)"
-    r"|(?<=it/s\])(?=\s{0,400}[^\s\d])|(?<=s/it\])(?=\s{0,400}[^\s\d])|(?<=it/s)(?=\{)|(?<=s/it)(?=\{)|(?<=\})(?=\s{0,400}\{['\"])"
+    r"|(?<=it/s\])(?=\s{0,400}[^\s\d]|\d{4}-)|(?<=s/it\])(?=\s{0,400}[^\s\d]|\d{4}-)|(?<=it/s)(?=\{)|(?<=s/it)(?=\{)|(?<=\})(?=\s{0,400}\{['\"])"
 )
+#: before the date that a record begins with, where several stand on one line
+_STAMP = re.compile(r"(?<=\s)(?=\[20\d\d[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d)")
 _KEY = re.compile(r"\{\s*['\"][^'\"]{1,60}['\"]:[^{}]*$")
 _OBJECTS = re.compile(r"\}\s{0,40}\{['\"]")
 
@@ -28,7 +30,7 @@ def _frames(lines: Iterable[str]) -> Iterator[str]:
         if "\x1b" in line or "\x08" in line:
             for part in _ERASED.split(line):
                 yield from _pieces(_ANSI.sub("", part))
-        elif len(line) > LONGEST or "%|" in line or "}" in line:
+        elif len(line) > LONGEST or "%|" in line or "}" in line or line.count("[20") > 1:
             yield from _pieces(line)
         else:
             yield line
@@ -36,6 +38,9 @@ def _frames(lines: Iterable[str]) -> Iterator[str]:
 
 def _pieces(line: str) -> Iterator[str]:
     """The frames and objects of a line; of a long line without any, the beginning."""
+    if line.count("[20") > 1 and len(line) <= LONGEST:
+        yield from filter(None, _STAMP.split(line))
+        return
     if not ("%|" in line and ("{" in line or line.count("%|") > 1 or line.rstrip()[-1] not in "])") or _OBJECTS.search(line)):
         yield line[:LONGEST]
         return

@@ -12,11 +12,12 @@ _NOISE = r"""
   | \d\d/\d\d(?:/\d{2,4})?[\ ,]+\d\d:\d\d:\d\d(?:[.,]\d+)?(?:\ [AP]M)?
   | (?<![\w.])(?:\d+\ days?,\ )?\d{1,4}:\d\d(?::\d\d(?:[.,]\d+)?)?(?![\w:]|\.\d)
   | (?<=\.py)"?(?:,\ line\ |:)\d+ | (?<=\.cc):\d+ | (?<=\.cpp):\d+
+  | (?<=[A-Za-z_]):\d{1,5}(?=\)\ (?:INFO|WARNING|DEBUG|ERROR))
 """
 #: not inside a word, path, version, or after a hyphen; but right behind "step", and the end of "1-20batch"
 _BEFORE = r"(?:(?<![\w.@\#$\\-])(?<![A-Za-z_]/)|(?<=[Ee]poch)|(?<=[Ss]tep)|(?<=[Ii]ter)|(?<=\d-)(?=\d+(?:batch|iter|step)))"
 PLAIN = r"[-+−]?(?:\d{1,3}(?:,\d{3}){1,8}(?![,\d])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-_WORD = r"[-+]?(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity|None|null|N/A|n/a|No\ Log)(?:\(ind\))?"
+_WORD = r"[-+]?(?:[nN][aA][nN](?:xxx?)?|inf|Inf|INF|[Ii]nfinity|None|null|N/A|n/a|No\ Log)(?:\(ind\))?"
 _SUFFIX = r"%|[A-Za-zµ]+(?:/[A-Za-z]+)?"
 _NUMBER = rf"""
     {_NOISE}

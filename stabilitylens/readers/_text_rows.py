@@ -113,7 +113,7 @@ class _Book:
         if found is None:
             yield from self._sentence(line)
         elif found.bar and (found.counters or not _trains(found)):
-            yield from self._frame(found)
+            yield from self._frame(found, "100%|" in line)
         elif found.values:
             yield from self._values(found)
         elif found.counters:
@@ -136,7 +136,8 @@ class _Book:
             yield from self._flush()
             yield {name: value + 1 for name, value in self.last.items() if step_rank(name) is not None} | {self.loss_key: math.nan}
 
-    def _frame(self, found: Pairs) -> Iterator[Row]:
+    def _frame(self, found: Pairs, full: bool) -> Iterator[Row]:
+        """A frame takes the place of the last one at its step; bars that are full one after the other are of several epochs."""
         if not found.values:
             self.context |= found.counters
             now = self.open
@@ -148,8 +149,11 @@ class _Book:
             yield from self._flush()
         key = tuple(found.counters.items())
         row = self._inherited(found.counters) | found.counters | found.values
-        if key in self.frames:
-            self.frames[key] |= row
+        known = self.frames.get(key)
+        if known is not None and full and any(known.get(name, value) != value for name, value in found.values.items()):
+            yield from self._flush()
+        elif known is not None:
+            known |= row
             return
         self.frames[key] = row
         if len(self.frames) > FRAMES:
@@ -157,7 +161,7 @@ class _Book:
 
     def _values(self, found: Pairs) -> Iterator[Row]:
         now = self.open
-        if now is not None and now.names.isdisjoint(found.values) and found.counters in ({}, now.own):
+        if now is not None and found.counters in ({}, now.own) and _adds(now.row, found.values):
             if self._belongs(now, found):
                 now.row |= found.values
                 now.names |= found.values.keys()
@@ -216,6 +220,11 @@ class _Book:
         if len(held) >= BELIEVED:
             self.believed.add(key)
             yield from self.held.pop(key)
+
+
+def _adds(row: Row, values: Row) -> bool:
+    """Whether values are new to a row, and none contradicts it."""
+    return not values.keys() <= row.keys() and all(row.get(name, value) == value for name, value in values.items())
 
 
 def _trains(found: Pairs) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stabilitylens.readers._text_keys import (
     COUNTED,
     EVALUATES,
+    LOSS_BEHIND,
     PARTS,
     PLANS,
     STEPS_BEHIND,
@@ -142,7 +143,7 @@ class _Scan:
 
     def _named(self, i: int, gap: str, name: str, separated: bool, suffix: str | None) -> None:
         place, step = i * 4 + 1, counter(name)
-        if self.bar and not separated and not step:
+        if self.bar and not separated and not step and self._whole(i):
             self.rest.append(gap)
             return
         if step and self.parts[place] is not None and not suffix:
@@ -158,6 +159,9 @@ class _Scan:
         place, (name, counts, separated) = i * 4 + 1, self.previous
         text, trail = gap.strip(), after.strip()
         if suffix == "%":
+            return
+        if not suffix and (behind := LOSS_BEHIND.match(after)) is not None:
+            self.values.setdefault(behind[0].strip(" ,;|)"), (place, 1.0))
             return
         whole = self._whole(i) and not suffix
         if whole and trail == "/" and (counts or not name or "[" in text):
