@@ -55,7 +55,7 @@ class Scan:
 
 
 def _spread(values: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, " place"]:
-    return np.asarray(MAD * median(np.abs(values - _median(values)), 0))
+    return np.asarray(MAD * median(np.abs(values - median(values, 0)), 0))
 
 
 def _detrended(z: Float[np.ndarray, "sample place"], lead: int) -> Float[np.ndarray, "sample place"]:
