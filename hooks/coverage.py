@@ -31,7 +31,10 @@ def _reasons(
 ) -> Iterator[tuple[str, str]]:
     names = {name.partition("/")[0] for name in arrays}
     forward = _forward_reason(subject, taps)
-    if "grad_norm" not in names:
+    if subject.sharded:
+        why = "the parameters are sharded over processes, and a part of one says nothing of its norm"
+        yield from ((name, why) for name in ("grad_norm", "param_norm", "update_ratio", "adam_rms"))
+    elif "grad_norm" not in names:
         yield "grad_norm", "lens.grads_ready() was not called before the optimizer's step, so gradients may be clipped"
     if not subject.blocks:
         yield "resid_rms", "no repeated blocks were found in the model"
@@ -46,9 +49,9 @@ def _reasons(
         yield "log_z", forward or "no output layer with the shape of the vocabulary was seen to run"
     if "branch_ratio" not in names:
         yield "branch_ratio", forward or "no addition to the residual stream was seen inside a block"
-    if "update_ratio" not in names:
+    if "update_ratio" not in names and not subject.sharded:
         yield "update_ratio", "the optimizer took no step on the model's parameters"
-    if "adam_rms" not in names:
+    if "adam_rms" not in names and not subject.sharded:
         yield "adam_rms", "the optimizer keeps no second moment of its parameters' shape"
 
 

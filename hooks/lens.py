@@ -139,7 +139,8 @@ class Lens:
     # cadence
 
     def _begin_step(self) -> None:
-        self._sampling = self.step_number == self._first_step or self.step_number % self._every == 0
+        due = self.step_number == self._first_step or self.step_number % self._every == 0
+        self._sampling = due and self._recorder.writes
         self._scalars: dict[str, Tensor | float] = {}
         self._losses: list[Tensor | float] = []
         self._norms: dict[tuple[str, int], Tensor] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
@@ -35,6 +36,8 @@ class Recorder:
     Where the folder holds a run already, a session that goes on with it opens with its first record: only then
     is it known at which step it begins, and one that dies before it has recorded anything supersedes nothing.
 
+    Of several processes the first one records, so that a run has one writer.
+
     Args:
         logdir: the run's folder.
     """
@@ -54,7 +57,8 @@ class Recorder:
             sampling={"every": every},
             versions=versions | {"stabilitylens": __version__},
         )
-        if not is_begun(logdir):
+        self.writes = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+        if self.writes and not is_begun(logdir):
             self._writer = RunWriter(logdir)
             self._writer.header(self._header)
 
@@ -85,7 +89,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Write every step that waits: one copy from the device for all of them."""
-        ring, self._ring = self._ring, []
+        ring, self._ring = self._ring if self.writes else [], []
         tensors = [v.detach().double().reshape(()) for _, scalars in ring for v in scalars.values() if isinstance(v, Tensor)]
         host = iter(torch.stack(tensors).tolist() if tensors else [])
         for step, scalars in ring:
@@ -98,6 +102,8 @@ class Recorder:
 
     def event(self, step: int, kind: str, text: str) -> None:
         """Record something that happened."""
+        if not self.writes:
+            return
         self._open(step).event(step, kind, text)
 
     def sample(

@@ -26,6 +26,11 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
+def is_sharded(parameter: nn.Parameter) -> bool:
+    """Whether this process holds only a part of a parameter, or none of it."""
+    return hasattr(parameter, "placements") or hasattr(parameter, "ds_id") or parameter.numel() == 0
+
+
 class Subject:
     """The parts of one model.
 
@@ -33,6 +38,7 @@ class Subject:
         names: canonical name of each module; blocks: the repeated ones by name, in order.
         holders: the model itself and the modules between it and its blocks.
         parameters: the trainable ones, each once, by canonical name.
+        sharded: some parameter is spread over processes, so that none is observed.
         compiled: the model is compiled already, so that its forward can't be observed.
     """
 
@@ -48,7 +54,13 @@ class Subject:
         self.device = torch.device("cpu") if first is None else first.device
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trainable now, each once, by canonical name."""
+        """The parameters that are trainable now, each once, by canonical name; none where any is sharded.
+
+        What one process holds of a sharded parameter says nothing of its norm.
+        """
+        self.sharded = any(is_sharded(p) for p in self.model.parameters())
+        if self.sharded:
+            return {}
         canonical = canonical_names(self.model)
         return {canonical[path]: p for path, p in self.model.named_parameters() if p.requires_grad}
 
