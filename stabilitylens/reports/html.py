@@ -20,8 +20,10 @@ from stabilitylens.reports._initial import rows
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._suspects import excluded, leading
 from stabilitylens.reports._words import number, sentence, short_names
+from stabilitylens.reports.anatomy_svg import draw_svg
 
 if TYPE_CHECKING:
+    from stabilitylens.anatomy import Anatomy
     from stabilitylens.report import Report, Subject
 
 
@@ -74,15 +76,9 @@ def policy(scripts: Iterable[str]) -> str:
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 
 
-def _drawing(anatomy: Any) -> str:
-    """The model as a picture in text."""
-    if anatomy is None:
-        return ""
-    try:
-        from stabilitylens.reports.anatomy_text import draw
-    except ModuleNotFoundError:
-        return ""
-    return draw(anatomy)
+def _drawing(anatomy: Anatomy | None) -> Markup:
+    """The model as a picture."""
+    return draw_svg(anatomy) if anatomy is not None else Markup("")
 
 
 def prose(text: str) -> Markup:

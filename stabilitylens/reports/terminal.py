@@ -20,6 +20,7 @@ from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
 from stabilitylens.reports._suspects_text import around, suspects
 from stabilitylens.reports._words import number, sentence
+from stabilitylens.reports.anatomy_text import draw
 
 if TYPE_CHECKING:
     from stabilitylens.findings import Finding
@@ -154,7 +155,10 @@ def _quiet(subject: Subject) -> Iterable[RenderableType]:
     if subject.recipe is not None and subject.run is None:
         yield _title("Recipe")
         yield from _recipe(subject.recipe)
-    if subject.anatomy is not None and (subject.anatomy.uncertain or subject.anatomy.notes):
+    if subject.anatomy is not None and subject.run is None:
+        yield _title("Anatomy")
+        yield Text(draw(subject.anatomy), no_wrap=True, overflow="ignore")
+    elif subject.anatomy is not None and (subject.anatomy.uncertain or subject.anatomy.notes):
         yield _title("Not certain of the model")
         yield from (Text(line) for line in (*subject.anatomy.notes, ", ".join(subject.anatomy.uncertain)) if line)
     if subject.run is not None:
