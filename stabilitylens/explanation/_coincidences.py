@@ -19,8 +19,9 @@ CoincidenceKind = Literal["lr_jump", "lr_peak", "loss_scale", "steps_skipped", "
 STEPS, POINTS = 10, 2
 #: a learning rate jumps where it changes by this factor between two points, *heuristic*,
 JUMP = 1.2
-#: and by this many times the usual change of its surroundings: a warm-up doubles in its first steps. *Heuristic*.
-UNUSUAL = 4.0
+#: and by this many times the usual change of its surroundings, and those next to it: a warm-up doubles in its first
+#: steps. *Heuristic*.
+UNUSUAL, STEEPER = 4.0, 2.0
 #: incidents that come at one interval, so many of them and give or take this share of it. *Heuristic*.
 INTERVALS, REGULAR = 3, 0.05
 
@@ -81,7 +82,8 @@ def _lr(run: Run, first: int, last: int) -> Iterator[Coincidence]:
     for i in np.flatnonzero((steps[1:] >= first) & (steps[1:] <= last)).tolist():
         around = np.abs(np.delete(changes[max(0, i - 8) : i + 9], min(i, 8)))
         usual = float(np.median(around)) if len(around) else 0.0
-        if abs(changes[i]) > max(np.log(JUMP), UNUSUAL * usual):
+        beside = float(np.max(np.abs(changes[[k for k in (i - 1, i + 1) if 0 <= k < len(changes)]]), initial=0.0))
+        if abs(changes[i]) > max(np.log(JUMP), UNUSUAL * usual, STEEPER * beside):
             factor = float(np.exp(changes[i]))
             text = f"lr went from {values[i]:.3g} to {values[i + 1]:.3g} (× {factor:.3g}) at step {int(steps[i + 1])}"
             yield Coincidence("lr_jump", int(steps[i + 1]), factor, text)

@@ -33,7 +33,7 @@ NOVEL = 2.0
 MAD = 1.4826
 #: stretches of these many samples are tried. *Heuristic*: each twice the one before.
 LENGTHS = (1, 2, 4, 8)
-#: an onset goes back over samples that stand out by this many sigma. *Heuristic*.
+#: an onset is a sample that stands out by this many sigma. *Heuristic*.
 ONSET = 3.0
 
 
@@ -137,7 +137,8 @@ def scan(found: Window, first: int, stop: int) -> Scan:
     usual = np.max([np.abs(one.score) for one in _best(white, inflation, lead, 1, lead)], axis=0)
     counts = (np.abs(shift) >= MATERIAL) & (n >= lead / 2) & (np.abs(score) >= NOVEL * usual)
     p = np.where(counts, np.minimum(1.0, each.min(axis=0)), 1.0)
-    return Scan(p, _earliest(white, onset, np.sign(score), first), score, shift)
+    lengths = np.array([one.length for one in best])[highest]
+    return Scan(p, _onset(white, onset, lengths, np.sign(score), first), score, shift)
 
 
 def _shift(
@@ -149,11 +150,15 @@ def _shift(
     return np.asarray(sign * np.max(inside, axis=0))
 
 
-def _earliest(white: Float[np.ndarray, "sample place"], onset: Int[np.ndarray, " place"], sign: Float[np.ndarray, " place"], first: int) -> Int[np.ndarray, " place"]:
-    """The onset moved back for as long as the samples before it stand out to the same side."""
-    out = onset.copy()
-    for _ in range(int(onset.max(initial=first)) - first):
-        before = np.maximum(out - 1, 0)
-        stands = sign * np.nan_to_num(white[before, np.arange(white.shape[1])]) > ONSET
-        out = np.where(stands & (out > first), out - 1, out)
+def _onset(
+    white: Float[np.ndarray, "sample place"], best: Int[np.ndarray, " place"], length: Int[np.ndarray, " place"],
+    sign: Float[np.ndarray, " place"], first: int,
+) -> Int[np.ndarray, " place"]:
+    """The first sample of a stretch that stands out by itself, if any does, moved back while those before it do too."""
+    at, columns = np.arange(len(white))[:, None], np.arange(white.shape[1])
+    stands = sign * np.nan_to_num(white) > ONSET
+    inside = stands & (at >= best) & (at < best + length)
+    out = np.where(inside.any(axis=0), np.argmax(inside, axis=0), best)
+    for _ in range(int(out.max(initial=first)) - first):
+        out = np.where(stands[np.maximum(out - 1, 0), columns] & (out > first), out - 1, out)
     return out

@@ -64,6 +64,6 @@ def even(values: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, "sample
     known = np.where(np.isfinite(values), values, np.nan)
     positive = np.all(np.isnan(known) | (known > 0), axis=0)
     sizes = np.abs(np.nan_to_num(known))
-    size = np.maximum(np.median(sizes, axis=0), sizes.max(axis=0, initial=0.0) * LEAST_SIZE)
     with np.errstate(all="ignore"):
+        size = np.maximum(np.median(sizes, axis=0), sizes.max(axis=0, initial=0.0) * LEAST_SIZE)
         return np.asarray(np.where(positive, np.log(known), np.arcsinh(known / np.where(size > 0, size, 1.0))))
