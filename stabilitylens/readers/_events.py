@@ -130,9 +130,11 @@ def _by_shape(events: Rows, which: np.ndarray, parts: dict) -> list[int]:
 
 def _take(events: Rows, pending: np.ndarray, which: np.ndarray, shape: Template, parts: dict) -> np.ndarray:
     """Read all events whose numbers are where the shape has them, tag by tag; returns those that are left."""
+    alike = _alike(events, pending, shape)
+    other, pending = pending[~alike], pending[alike]
     shared = events[pending] & shape.keep
     _, first, group = np.unique(_hashes(shared), return_index=True, return_inverse=True)
-    left = []
+    left = [other]
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(np.bincount(group))[:-1])
     for example, some in zip(first.tolist(), members, strict=True):
         try:
@@ -145,6 +147,14 @@ def _take(events: Rows, pending: np.ndarray, which: np.ndarray, shape: Template,
         left.append(pending[some[~good]])
         _keep(events[pending[some[good]]], which[pending[some[good]]], form, parts)
     return np.sort(np.concatenate(left))
+
+
+def _alike(events: Rows, pending: np.ndarray, shape: Template) -> np.ndarray:
+    """Which events have their numbers where the first of them has."""
+    frame = shape.frame()
+    where = np.flatnonzero(frame)
+    rows = events[pending][:, where] & frame[where]
+    return np.asarray((rows == rows[0]).all(axis=1))
 
 
 def _hashes(events: Rows) -> np.ndarray:

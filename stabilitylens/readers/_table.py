@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Store:
 
     def __init__(self, kind: str) -> None:
         self.recent = array(kind)
-        self.append = self.recent.append
+        self.append: Callable[[float], None] = self.recent.append
         self.file: IO[bytes] | None = None
 
     def put_away(self) -> None:

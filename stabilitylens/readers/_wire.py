@@ -53,11 +53,12 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
 
 @dataclass
 class Value:
-    """One value of an event: its tag, its metadata's display name, and where its float32 is."""
+    """One value of an event: its tag, its metadata's display name, and where its float32 and its tag are."""
 
     tag: str = ""
     name: str = ""
     at: int = -1
+    text: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -75,6 +76,13 @@ class Template:
     step: tuple[int, int] = (0, 0)
     kind: int = 0
     values: list[Value] = field(default_factory=list)
+
+    def frame(self) -> UInt8[np.ndarray, " byte"]:
+        """As ``keep``, without the tags: what events have in common whose numbers are in the same places."""
+        out = self.keep.copy()
+        for value in self.values:
+            out[value.text[0]:value.text[1]] = 0
+        return out
 
     def steps(self, rows: Rows) -> Int[np.ndarray, " record"]:
         """The step of each event."""
@@ -126,7 +134,7 @@ def _value(data: bytes, begin: int, end: int) -> Value:
     out = Value()
     for number, kind, b, e in fields(data, begin, end):
         if (number, kind) == (1, BYTES):
-            out.tag = data[b:e].decode("utf-8", "replace")
+            out.tag, out.text = data[b:e].decode("utf-8", "replace"), (b, e)
         elif (number, kind) == (2, FIXED32):
             out.at = b
         elif (number, kind) == (8, BYTES):
