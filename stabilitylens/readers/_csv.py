@@ -116,13 +116,13 @@ def cells(path: Path, layout: Layout, skipped: list[int]) -> Iterator[dict[str, 
             skipped[0] += bool(i or not layout.named)
             continue
         found = {name: cell for name, cell in zip(names, row, strict=False) if cell}
-        if layout.named and (i == 0 or _repeats(found)):
+        if layout.named and (i == 0 or _repeats(found, names[0])):
             continue
         yield {name: cell.replace(",", ".") for name, cell in found.items()} if comma else found
 
 
-def _repeats(found: dict[str, str]) -> bool:
-    return all(name == cell.strip() for name, cell in found.items())
+def _repeats(found: dict[str, str], first: str) -> bool:
+    return found.get(first, "").strip() == first and all(name == cell.strip() for name, cell in found.items())
 
 
 def is_time(name: str) -> bool:

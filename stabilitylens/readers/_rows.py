@@ -35,10 +35,9 @@ text; 0 is no. The surest reader is asked first, and where it finds nothing the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,10 +49,11 @@ from stabilitylens.readers._names import EPOCHS, normal, step_rank
 from stabilitylens.readers._skipped import skipped
 from stabilitylens.readers._steps import choose_steps, filled
 from stabilitylens.readers._stretches import Stretches, stretches
-from stabilitylens.readers._table import COLUMNS, Table
+from stabilitylens.readers._table import COLUMNS, Row, Table
 from stabilitylens.run import Event, Run
 
-Row = Mapping[str, Any]
+#: rows with the same fields that are added at once
+AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,21 @@ def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Ite
 
 def _parts(rows: Iterable[Row | Mark]) -> list[_Part]:
     parts = [_Part()]
+    alike: list[Row] = []
     for row in rows:
         if not isinstance(row, Mark):
-            parts[-1].table.add(row)
-        elif row.kind == "run":
-            if parts[-1].table.rows:
-                parts.append(_Part())
-        else:
+            if alike and (len(alike) == AT_ONCE or row.keys() != alike[0].keys()):
+                parts[-1].table.add_alike(alike)
+                alike = []
+            alike.append(row)
+            continue
+        parts[-1].table.add_alike(alike)
+        alike = []
+        if row.kind != "run":
             parts[-1].marks.append((parts[-1].table.rows, row))
+        elif parts[-1].table.rows:
+            parts.append(_Part())
+    parts[-1].table.add_alike(alike)
     return parts
 
 
