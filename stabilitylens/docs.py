@@ -1,4 +1,4 @@
-"""``python -m stabilitylens.docs FOLDER [--check]``: docs/rules.md, metrics.md and formats.md, from the docstrings."""
+"""``python -m stabilitylens.docs FOLDER [--check]``: docs/rules.md, metrics.md, formats.md and more, from the docstrings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stabilitylens.explain import axes_in_words, metric_page, rule_page, source_in_words
+from stabilitylens.explain import axes_in_words, metric_page, rule_page, source_in_words, suspect_page
 from stabilitylens.metrics import METRICS
 from stabilitylens.readers import READERS
 from stabilitylens.recipe_files._dialect import DIALECTS
 from stabilitylens.recipe_files._page import dialect_page
 from stabilitylens.rules import RULES
+from stabilitylens.suspects import SUSPECTS
 
 NOTE = "<!-- Generated from the docstrings by `make docs`; edit those. -->"
 
@@ -66,6 +67,18 @@ def recipes_md() -> str:
     return _document("Recipe files", intro, [], [dialect_page(member) for member in DIALECTS])
 
 
+def suspects_md() -> str:
+    """The pages of all suspects of this package, after a table of them."""
+    ours = [member for member in SUSPECTS if _is_ours(member.weigh)]
+    rows = [f"| [{s.name}](#{_anchor(s.name)}) | {s.summary} |" for s in ours]
+    intro = (
+        "What may have caused an incident. Each suspect weighs what speaks for it and against it as log odds on a prior; weights and "
+        "priors are heuristic, since no public collection of incidents with known causes is large enough to fit them. Scores need not "
+        "add up to 1. `stabilitylens explain NAME` prints one of these pages."
+    )
+    return _document("Suspects", intro, ["| suspect | what it is |", "|---|---|", *rows], [suspect_page(member) for member in ours])
+
+
 def _is_ours(function: object) -> bool:
     return getattr(function, "__module__", "").startswith("stabilitylens.")
 
@@ -80,7 +93,7 @@ def _document(title: str, intro: str, table: list[str], pages: list[str]) -> str
     return "\n".join([f"# {title}", "", NOTE, "", intro, "", *table, "", *lower])
 
 
-FILES = {"rules.md": rules_md, "metrics.md": metrics_md, "formats.md": formats_md, "recipes.md": recipes_md}
+FILES = {"rules.md": rules_md, "metrics.md": metrics_md, "formats.md": formats_md, "recipes.md": recipes_md, "suspects.md": suspects_md}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,7 +70,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except Exception as error:
         usage = getattr(error, "format_message", None)  # typer's own errors; its base class moved between versions
         if usage is not None:
-            said = str(usage()).rstrip(".")
+            said = " ".join(str(usage()).split()).rstrip(".")
             return _say(f"{said}; see stabilitylens --help", 2) if said else 2
         if os.environ.get(DEBUG):
             raise

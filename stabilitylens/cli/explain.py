@@ -8,9 +8,9 @@ import typer
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="A rule's code or name, a metric or a detector, as SL201 or resid_rms.")],
+    name: Annotated[str, typer.Argument(help="A rule's code or name, a metric, a detector or a suspect, as SL201 or resid_rms.")],
 ) -> None:
-    """Print the page of a rule, a metric or a detector."""
+    """Print the page of a rule, a metric, a detector or a suspect."""
     from stabilitylens.explain import explain as page
 
     typer.echo(page(name))

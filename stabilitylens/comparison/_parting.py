@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from scipy.ndimage import median_filter
 
 from stabilitylens.findings import Where
+from stabilitylens.incidents._trend import split
 from stabilitylens.rules._track import median, place
 from stabilitylens.run import Run, Series
 
@@ -21,6 +22,8 @@ MATERIAL, FLOOR = 0.02, 0.005
 WINDOWS = ((1, 12.0), (5, 4.0), (51, 1.5))
 #: points that say how two runs differ from the start, at least and as a share of what they have in common
 REFERENCE, SHARE = 8, 0.05
+#: samples that noise is taken from at the beginning. *Heuristic*: its median is off by a tenth or so.
+FIRST = 32
 #: standard errors by which they must. *Heuristic*.
 CERTAIN = 5.0
 #: clocks, which differ between any two runs, and counters
@@ -93,39 +96,59 @@ def _common(a: Series, b: Series) -> _Common | None:
 
 
 def _noise(apart: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, "sample place"]:
-    """At each sample a robust standard deviation of a point, from the samples before it alone."""
+    """At each sample a robust standard deviation of a point, from the samples before it; at first from the first 32."""
     out = np.full(apart.shape, np.nan)
-    edges = np.unique(np.geomspace(REFERENCE, max(len(apart), REFERENCE + 1), 16).astype(int))
+    edges = np.unique(np.geomspace(FIRST, max(len(apart), FIRST + 1), 16).astype(int))
     for first, last in zip(np.concatenate([[0], edges[:-1]]), edges, strict=True):
-        known = np.diff(np.where(np.isfinite(apart[: max(first, REFERENCE)]), apart[: max(first, REFERENCE)], np.nan), axis=0)
-        out[first:last] = 1.4826 * median(np.abs(known), 0) / np.sqrt(2)
+        known = apart[: max(first, FIRST)]
+        steps = np.diff(np.where(np.isfinite(known), known, np.nan), axis=0)
+        out[first:last] = 1.4826 * median(np.abs(steps), 0) / np.sqrt(2)
     return np.asarray(np.maximum(np.nan_to_num(out), FLOOR))
 
 
-def _beyond(apart: Float[np.ndarray, "sample place"], noise: Float[np.ndarray, "sample place"]) -> Float[np.ndarray, "sample place"]:
-    """Whether a running median around a sample is beyond noise; it is from where more than half of it is."""
-    out = np.isinf(apart)
+def _beyond(
+    apart: Float[np.ndarray, "sample place"], noise: Float[np.ndarray, "sample place"]
+) -> tuple[Int[np.ndarray, " place"], Int[np.ndarray, " place"]]:
+    """The first sample of each place around which a running median is beyond noise, and that median's length.
+
+    The number of samples stands for never.
+    """
+    at, length_at = np.full(apart.shape[1], len(apart)), np.ones(apart.shape[1], dtype=np.int64)
     known = np.where(np.isfinite(apart), apart, 0.0)
     for length, sigmas in WINDOWS:
         if length < len(apart):
-            centred = median_filter(known, size=(length, 1), mode="nearest") if length > 1 else known
-            out |= np.abs(centred) > np.maximum(MATERIAL, sigmas * noise)
-    return np.asarray(out, dtype=np.float64)
+            level = median_filter(known, size=(length, 1), mode="reflect") if length > 1 else np.where(np.isinf(apart), np.inf, known)
+            out = np.abs(level) > np.maximum(MATERIAL, sigmas * noise)
+            first = np.where(out.any(axis=0), np.argmax(out, axis=0), len(out))
+            at, length_at = np.where(first < at, first, at), np.where(first < at, length, length_at)
+    return at, length_at
+
+
+def _edge(apart: Float[np.ndarray, " sample"], at: int, length: int) -> int:
+    """Where within a running median's reach the level changes."""
+    if length == 1 or at >= len(apart):
+        return at
+    known = np.nan_to_num(apart, posinf=0.0)
+    first, last, half = max(0, at - length), min(len(known), at + length + 1), length // 2
+    past, since = known[max(0, at - half - length) : max(0, at - half)], known[at + half : at + half + length]
+    before, after = (float(np.median(side)) if len(side) else 0.0 for side in (past, since))
+    return min(first + split(known[first:last], before, after), len(known) - 1)
 
 
 def part(a: Run, b: Run, name: str) -> Parting | None:
     """Where one series parts; None where the runs have no step or shape of it in common."""
     common = _common(a.series[name], b.series[name])
-    if common is None or not np.isfinite(common.apart).any():
+    if common is None or np.isnan(common.apart).all():
         return None
     noise = _noise(common.apart)
-    beyond = _beyond(common.apart, noise) > 0
-    first = np.where(beyond.any(axis=0), np.argmax(beyond, axis=0), len(beyond))
-    column = int(np.argmin(first))
-    at, starts = int(first[column]), _differs_at_first(common.apart[:, column], noise[:, column])
-    at = 0 if starts else at
+    first, lengths = _beyond(common.apart, noise)
+    columns = range(len(first))
+    edges = [_edge(common.apart[:, c], int(first[c]), int(lengths[c])) for c in columns]
+    starting = [_differs_at_first(common.apart[:, c], noise[:, c]) for c in columns]
+    column = min(columns, key=lambda c: 0 if starting[c] else edges[c])
+    at, starts = 0 if starting[column] else edges[column], starting[column]
     index = tuple(int(k) for k in np.unravel_index(column, a.series[name].values.shape[1:])) if a.series[name].axes else ()
-    return _parting(a, name, common, noise, at, column, place(a, a.series[name], index), starts)
+    return _parting(name, common, noise, at, column, place(a, a.series[name], index), starts)
 
 
 def _differs_at_first(apart: Float[np.ndarray, " sample"], noise: Float[np.ndarray, " sample"]) -> bool:
@@ -140,7 +163,7 @@ def _differs_at_first(apart: Float[np.ndarray, " sample"], noise: Float[np.ndarr
 
 
 def _parting(
-    a: Run, name: str, common: _Common, noise: Float[np.ndarray, "sample place"], at: int, column: int, where: Where, starts: bool
+    name: str, common: _Common, noise: Float[np.ndarray, "sample place"], at: int, column: int, where: Where, starts: bool
 ) -> Parting:
     same = np.all((common.a == common.b) | (np.isnan(common.a) & np.isnan(common.b)), axis=1)
     equal = int(np.argmin(same)) if not same.all() else len(same)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from stabilitylens.run import Run, Series
 CHUNK = 250_000
 
 
+@runtime_checkable
 class Export(Protocol):
     """Writes a run to a binary stream."""
 
