@@ -39,7 +39,7 @@ class Store:
     __slots__ = ("append", "file", "recent")
 
     def __init__(self, kind: str) -> None:
-        self.recent = array(kind)
+        self.recent: array[Any] = array(kind)
         self.append: Callable[[float], None] = self.recent.append
         self.file: IO[bytes] | None = None
 
