@@ -87,7 +87,7 @@ def attach(
     """
     if not isinstance(model, nn.Module):
         raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+    if type(every) is not int or every < 1:
         raise BadInput(f"every={every!r} is no sampling interval; pass a whole number of steps, 1 or more")
     several = _optimizers(optimizers)
     guard = Guard()

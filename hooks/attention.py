@@ -122,12 +122,17 @@ class AttentionWatch:
 
     def _sdpa(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], _out: Any) -> None:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        q, k, v, mask, scale = (given.get(n) for n in ("query", "key", "value", "attn_mask", "scale"))
+        given: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
+        q, k, v = (given[name] for name in names[:3])
+        mask, scale = given.get("attn_mask"), given.get("scale")
         factor = q.shape[-1] ** -0.5 if scale is None else scale
         causal = bool(given.get("is_causal"))
         tensors = (q, k, v) if mask is None else (q, k, v, mask)
-        self._emit(Call(tensors, lambda: Resolved(*map(as_heads, (q, k, v)), float(factor), mask, causal)))
+
+        def resolve() -> Resolved:
+            return Resolved(as_heads(q), as_heads(k), as_heads(v), float(factor), mask, causal)
+
+        self._emit(Call(tensors, resolve))
 
     def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         pair = operands(func, args, kwargs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -12,11 +10,9 @@ from stabilitylens.hooks.attention import Resolved
 from stabilitylens.kernels import attention_statistics
 from stabilitylens.kernels.attention_statistics import HIDDEN, Visibility
 
-MaybeTensor = TypeVar("MaybeTensor", Tensor, None)
 
-
-def _cast(x: MaybeTensor, dtype: torch.dtype | None) -> MaybeTensor:
-    return x if x is None or dtype is None or x.dtype is torch.float64 else x.to(dtype)
+def _cast(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return x if dtype is None or x.dtype is torch.float64 else x.to(dtype)
 
 
 def from_logits(call: Resolved) -> Visibility:
@@ -47,6 +43,7 @@ def statistics(
         call: the call.
         cast: the dtype to which autocast takes q, k and v, None where it is off.
     """
-    q, k, v = (_cast(x, cast) for x in (call.query, call.key, call.value))
+    q, k = _cast(call.query, cast), _cast(call.key, cast)
+    v = None if call.value is None else _cast(call.value, cast)
     view = Visibility.of(call.mask, call.causal) if call.logits is None else from_logits(call)
     return attention_statistics(q, k, v, scale=call.scale, view=view)

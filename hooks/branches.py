@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from stabilitylens.hooks.functions import Before, Function, named
+from stabilitylens.hooks.functions import After, Before, Function, named
 from stabilitylens.hooks.provenance import Provenance
 
 ADDITIONS = named("add", "add_", "__add__", "__radd__", "__iadd__")
@@ -27,7 +27,7 @@ class BranchWatch:
         self._roles: Provenance[Role] = Provenance()
         self._open = False
         self.before: dict[Function, Before] = dict.fromkeys(ADDITIONS, self._addition)
-        self.after = dict.fromkeys(ADDITIONS, self._result)
+        self.after: dict[Function, After] = dict.fromkeys(ADDITIONS, self._result)
         self._sum: tuple[Any, Any] | None = None
 
     def enter_block(self, args: tuple[Any, ...]) -> None:

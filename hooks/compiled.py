@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stabilitylens.hooks.attention import Call, Resolved
 from stabilitylens.hooks.arrange import as_heads
+from stabilitylens.hooks.attention import Call, Resolved
 from stabilitylens.hooks.copies import AfterHook, BeforeHook
 from stabilitylens.hooks.modules import main_tensor
 from stabilitylens.hooks.opaque import LIBRARY

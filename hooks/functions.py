@@ -94,6 +94,6 @@ class FunctionWatch(TorchFunctionMode):
         self._heads(args[4] if len(args) > 4 else kwargs.get("num_heads"))
         try:
             with self:
-                return _transparent(F.multi_head_attention_forward)(*args, **kwargs)
+                return _transparent(F.multi_head_attention_forward)(*args, **kwargs)  # type: ignore[arg-type]
         finally:
             self._heads(None)

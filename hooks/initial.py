@@ -107,7 +107,7 @@ def _record(model: nn.Module, call: Call, loss: Loss, folder: Path) -> None:
 def _backward(model: nn.Module, call: Call, loss: Loss) -> Tensor:
     try:
         value = loss(model(*call[0], **call[1]))
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
     except Exception as error:
         what = f"{type(error).__name__}: {_line(error)}"
         raise BadInput(f"the model could not be measured: its backward failed with {what}; pass a loss") from error

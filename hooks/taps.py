@@ -67,10 +67,10 @@ class ForwardTaps:
     def __enter__(self) -> None:
         self._count.clear()
         self._calls.__enter__()
-        self._functions.__enter__()
+        self._functions.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *_: object) -> None:
-        self._functions.__exit__(None, None, None)
+        self._functions.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._calls.__exit__()
         self._inside.clear()
         self._without_grad = None

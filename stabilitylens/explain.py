@@ -9,8 +9,8 @@ from stabilitylens.errors import BadInput
 from stabilitylens.incidents import DETECTORS, Detector
 from stabilitylens.metrics import METRICS, Metric
 from stabilitylens.rules import RULES, Rule
-from stabilitylens.suspects import SUSPECTS, Suspect
 from stabilitylens.rules._rule import in_words
+from stabilitylens.suspects import SUSPECTS, Suspect
 
 
 def explain(name: str) -> str:

@@ -14,6 +14,11 @@ jaxtyping.install_import_hook(
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+# how long an example takes says nothing on a machine that others use too
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

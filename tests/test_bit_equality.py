@@ -63,9 +63,14 @@ def test_a_closed_lens_leaves_the_model_as_it_was(tmp_path):
     model = Decoder()
     before = [(len(m._forward_hooks), len(m._forward_pre_hooks), sorted(m.__dict__)) for m in model.modules()]
     optimizer = torch.optim.AdamW(model.parameters())
-    with pytest.raises(RuntimeError, match="in the loop"), sl.attach(model, optimizer, tmp_path):
-        loss_of(model, tokens()).backward()
-        raise RuntimeError("in the loop")
+
+    def interrupted():
+        with sl.attach(model, optimizer, tmp_path):
+            loss_of(model, tokens()).backward()
+            raise RuntimeError("in the loop")
+
+    with pytest.raises(RuntimeError, match="in the loop"):
+        interrupted()
     after = [(len(m._forward_hooks), len(m._forward_pre_hooks), sorted(m.__dict__)) for m in model.modules()]
     assert before == after
     assert not optimizer._optimizer_step_pre_hooks

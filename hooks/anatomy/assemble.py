@@ -187,11 +187,21 @@ def _is_parallel(placed: Sequence[Placed]) -> bool:
 def _uncertain(reading: Reading, share: float) -> tuple[str, ...]:
     calls = reading.calls
     open_ = {
-        "norm_placement": share < _SURE or not reading.placed or bool(reading.hidden),
+        "norm_placement": share < _SURE or not reading.placed or bool(reading.hidden) or _is_partial(reading),
         "qk_norm": _disagree([c.qk_norm for c in calls]) or any(c.uncertain for c in calls) or bool(reading.hidden),
         "soft_cap": _disagree([call.soft_cap for call in calls]),
     }
     return tuple(name for name, doubtful in open_.items() if doubtful)
+
+
+def _is_partial(reading: Reading) -> bool:
+    """Whether attention feeds no residual add, or branches without a norm around them have one inside."""
+    branches = [p.branch for p in reading.placed]
+    inside = {i for branch in branches for i in branch.residual.region}
+    apart = [call for call in reading.raw_calls if call.node not in inside]
+    bare = [p.branch for p in reading.placed if p.placement == "none"]
+    normed = [branch for branch in bare if any(i in reading.flow.norms for i in branch.residual.region)]
+    return 2 * len(apart) > len(reading.raw_calls) or 2 * len(normed) > len(branches)
 
 
 def _disagree(values: Sequence[Hashable]) -> bool:

@@ -25,6 +25,7 @@ class Call:
         scores: the product of queries and keys; the same as ``node`` where fused.
         query, key: its operands.
         cap: the tanh of a soft-cap between scores and softmax.
+        products: all products that the softmax is over, where there are several side by side.
     """
 
     node: int
@@ -32,12 +33,13 @@ class Call:
     query: int
     key: int
     cap: int | None = None
+    products: tuple[int, ...] = ()
 
 
 def find_calls(flow: Flow) -> list[Call]:
     """Return the attention calls of a forward in order of execution."""
     calls = [call for node in flow.nodes if node.data and (call := _call_at(flow, node))]
-    used = {call.scores for call in calls}
+    used = {i for call in calls for i in (call.scores, *call.products)}
     calls += [call for node in flow.nodes if node.index not in used and (call := _without_softmax(flow, node))]
     return sorted(calls, key=lambda call: call.node)
 
@@ -52,12 +54,13 @@ def _call_at(flow: Flow, node: Node) -> Call | None:
 
 def _softmax_call(flow: Flow, node: Node) -> Call | None:
     above = _above(flow, node)
-    scores = next((i for i in above if flow.parts[i] is Part.PRODUCT), None)
+    products = tuple(i for i in above if flow.parts[i] is Part.PRODUCT)
+    scores = next(iter(products), None)
     if scores is None or not _meets_values(flow, node.index):
         return None
     caps = [i for i in above if flow.nodes[i].op == "tanh" and scores in flow.ancestors(i, scores)]
     query, key = _operands(flow, scores)
-    return Call(node.index, scores, query, key, caps[-1] if caps else None)
+    return Call(node.index, scores, query, key, caps[-1] if caps else None, products)
 
 
 def _above(flow: Flow, softmax: Node) -> list[int]:

@@ -41,7 +41,7 @@ class _Calls(TorchFunctionMode):
         return _wide_if_needed(func, args, kwargs or {})
 
 
-class _Values(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Values(TorchDispatchMode):
     """``item``, ``nonzero`` and ``equal`` of meta tensors."""
 
     def __init__(self, number: int, truth: bool) -> None:

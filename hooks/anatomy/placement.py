@@ -39,7 +39,8 @@ def place_trunk(flow: Flow, branches: Sequence[Branch], same_block: Callable[[in
         if following is not None:
             trailing = following.on_trunk
         else:
-            trailing = tuple(n for n in norms_below(flow, branch) if same_block(n.node, branch.residual.add))[:1]
+            own = (n for n in norms_below(flow, branch) if same_block(n.node, branch.residual.add))
+            trailing = () if _goes_on(flow, branch.residual.add) else tuple(own)[:1]
         placement = _placement(branch.before, branch.after, trailing)
         around = tuple(norm for norm in (branch.before, branch.after, *trailing) if norm is not None)
         placed.append(Placed(branch, placement if following or placement != "none" else None, around))
@@ -73,6 +74,18 @@ def norms_below(flow: Flow, branch: Branch) -> list[Norm]:
         queue.extend(onward)
         seen.update(onward)
     return found
+
+
+def _goes_on(flow: Flow, add: int) -> bool:
+    """Whether something else is added to the stream as it is, past all norms, as where it is split by a mask."""
+    queue, seen = deque([add]), {add}
+    while queue and len(seen) <= _REACH:
+        users = [u for u in flow.data_users(queue.popleft()) if u not in seen]
+        if any(flow.parts[u] is Part.ADD and flow.nodes[u].op == "add" for u in users):
+            return True
+        queue.extend(u for u in users if flow.parts[u] in _ONWARD)
+        seen.update(users)
+    return False
 
 
 def _leads_on(flow: Flow, node: int, width: int) -> bool:

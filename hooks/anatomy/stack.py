@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -27,7 +27,7 @@ class ModuleStack:
         """Path of the innermost running module."""
         return self._running[-1] if self._running else ""
 
-    def __enter__(self) -> ModuleStack:
+    def __enter__(self) -> Self:
         for handle in (
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +19,7 @@ from stabilitylens.hooks.anatomy.probes import probe
 from stabilitylens.hooks.anatomy.stack import ModuleStack
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(TorchDispatchMode):
     """Writes every operation into a graph; tensors are held by weak references, so that memory is freed as usual."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -30,10 +30,21 @@ def _is_gate(flow: Flow, index: int) -> bool:
         return False
     if flow.nodes[operands[0]].shape != flow.nodes[operands[1]].shape:
         return False
-    one, other = (flow.spine(i) for i in operands[:2])
+    one, other = (_way(flow, i) for i in operands[:2])
     if not all(flow.parts[way[-1]] is Part.LINEAR for way in (one, other)):
         return False
     return one[-1] != other[-1] or _apart(flow, one, other)
+
+
+def _way(flow: Flow, index: int) -> list[int]:
+    """The way up from an operand, through activations that are spelled out as x·σ(x)."""
+    way = flow.spine(index)
+    while flow.parts[way[-1]] is Part.GATE:
+        one, other = (flow.spine(i) for i in flow.inputs(way[-1])[:2])
+        if not set(one) & set(other) or _apart(flow, one, other):
+            break
+        way += one
+    return way
 
 
 def _apart(flow: Flow, one: Sequence[int], other: Sequence[int]) -> bool:

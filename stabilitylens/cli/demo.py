@@ -9,9 +9,11 @@ import typer
 
 from stabilitylens.errors import BadInput
 
+FOLDER = Path("demo")
+
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the recordings and the report.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for the recordings and the report.")] = FOLDER,
     steps: Annotated[int, typer.Option(min=20, help="Training steps of each run.")] = 300,
 ) -> None:
     """Train a small Transformer twice, with and without QK-Norm, and explain what the loss does not show."""

@@ -44,7 +44,8 @@ class Attention(nn.Module):
         """Mix positions."""
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
         mixed = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v, is_causal=True)
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return out
 
 
 class Block(nn.Module):
@@ -63,9 +64,11 @@ class Block(nn.Module):
         """One layer."""
         if self.post:
             x = self.norm1(x + self.attention(x))
-            return self.norm2(x + self.feed_forward(x))
-        x = x + self.attention(self.norm1(x))
-        return x + self.feed_forward(self.norm2(x))
+            x = self.norm2(x + self.feed_forward(x))
+        else:
+            x = x + self.attention(self.norm1(x))
+            x = x + self.feed_forward(self.norm2(x))
+        return x
 
 
 class Decoder(nn.Module):
@@ -84,4 +87,5 @@ class Decoder(nn.Module):
         x = self.tokens(text) + self.positions[: text.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        logits: Tensor = self.head(self.norm(x))
+        return logits

@@ -129,7 +129,8 @@ def _rows(q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float 
 
 
 def _norms(x: Tensor) -> Float[Tensor, "batch head position"]:
-    return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
+    return norms
 
 
 def _query_rows(rows: _Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
@@ -162,7 +163,9 @@ def attention_statistics(
     A position that no query sees is padding: in self-attention its own query row is left out too.
 
     Args:
-        q, k, v: as they enter the dot product, in any dtype; ``head`` is a multiple of ``kv_head``.
+        q: as it enters the dot product, in any dtype; ``head`` is a multiple of ``kv_head``.
+        k: likewise.
+        v: the values, None where they are not known.
         scale: multiplies q·k.
         view: mask, bias and causality.
         soft_cap: c of c·tanh(s/c) applied to the scaled logits.

@@ -106,7 +106,7 @@ def by_axes(pieces: dict[str, list[Piece]]) -> dict[str, list[Piece]]:
     return out
 
 
-def _pad(values: Float[np.ndarray, "point *axes"], shape: tuple[int, ...]) -> Float[np.ndarray, "point *axes"]:
+def _pad(values: Float[np.ndarray, "point *axes"], shape: tuple[int, ...]) -> Float[np.ndarray, "point *padded"]:
     if values.shape[1:] == shape:
         return values
     out = np.full((len(values), *shape), np.nan, dtype=values.dtype)

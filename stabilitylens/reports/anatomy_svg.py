@@ -148,7 +148,7 @@ def _width(words: str) -> float:
     return len(words) * _LETTER + 22
 
 
-def _tag(name: str, content: str = "", **attributes: str | float) -> str:
+def _tag(name: str, content: str = "", /, **attributes: str | float) -> str:
     """An element; underscores in names of attributes stand for hyphens."""
     values = {k: v if isinstance(v, str) else format(v, "g") for k, v in attributes.items()}
     told = " ".join(f"{key.replace('_', '-')}={quoteattr(value)}" for key, value in values.items())

@@ -99,11 +99,11 @@ class RunWriter:
         Raises:
             OSError: the record could not be written.
         """
-        names = tuple(scalars)
+        at, numbers, wall = int(step), {name: float(value) for name, value in scalars.items()}, time.time()
+        names = tuple(numbers)
         encoder = self._encoders.get(names) or self._encoder(names)
-        wall = time.time()
-        self._events.append(encoder.encode(step, wall, [float(value) for value in scalars.values()]))
-        self._dashboard.step(step, wall, scalars)
+        self._events.append(encoder.encode(at, wall, list(numbers.values())))
+        self._dashboard.step(at, wall, numbers)
 
     def sample(self, step: int, arrays: Arrays) -> None:
         """Record the arrays of a sampled step, by name: ``resid_rms/layer``, or ``log_z`` for a scalar.
