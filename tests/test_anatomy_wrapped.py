@@ -125,6 +125,6 @@ def test_bounded_without_a_learned_factor_is_an_activation():
 
 def test_attention_is_probed():
     q, k, v = (torch.randn(2, 3, 6, 8) for _ in range(3))
-    assert probe(own.fused, [q, k, v], learned=False)[0] == "attention"
-    assert probe(own.distances, [q, k, v], learned=False)[0] == ""
+    for attention in (own.fused, own.dot_product, own.distances):
+        assert probe(attention, [q, k, v], learned=False)[0] == "attention"
     assert probe(lambda a, b, c: a * b + c, [q, k, v], learned=False)[0] == ""

@@ -66,6 +66,8 @@ def _one_input(f: _Single, x: Tensor, learned: bool) -> tuple[str, float | None]
 
 
 def _kind_of_norm(f: _Single, x: Tensor, y: Tensor, tolerance: float) -> str:
+    if not _nudge(f, x)[..., 1:].max() > 0:  # each element by itself, as a sign
+        return ""
     louder = x.clone()
     louder.select(-2, 0).mul_(_FACTORS[0])
     if x.shape[-2] > 1 and _differ(f(louder), y) > tolerance:
@@ -80,15 +82,20 @@ def _saturating(f: _Single, x: Tensor, tolerance: float) -> tuple[str, float | N
     """Bounded, and each element by itself; tanh and erf differ in how they approach their bound."""
     if _differ(f(x * 2 * _LARGE), f(x * _LARGE)) > tolerance:
         return "", None
-    nudged = x.clone()
-    nudged[..., 0] += 1
-    moved = (f(nudged) - f(x)).abs()
+    moved = _nudge(f, x)
     if moved[..., 1:].max() > 1e-5 or not moved[..., 0].max() > 0:
         return "", None
     low, half, high = (_reaches(f, x, level) for level in _LEVELS)
     kind = "dyt" if (high - half) / (half - low) > _TANH_OR_ERF else "derf"
     inverse = math.atanh if kind == "dyt" else _inverse_erf
     return kind, (inverse(_LEVELS[2]) - inverse(_LEVELS[0])) / (high - low)
+
+
+def _nudge(f: _Single, x: Tensor) -> Tensor:
+    """How far the output moves with the first channel."""
+    nudged = x.clone()
+    nudged[..., 0] += 1
+    return (f(nudged) - f(x)).abs()
 
 
 def _reaches(f: _Single, x: Tensor, level: float) -> float:
