@@ -35,7 +35,11 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m stabilitylens.docs docs
 
 bench: $(VENV)/.ready
+	$(BIN)/python -m pytest -n auto -m grid
 	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.detectors
+	$(BIN)/python -m benchmarks.readers
+	$(BIN)/python -m benchmarks.run_format
 
 clean:
 	rm -rf $(VENV) build dist demo *.egg-info

@@ -81,9 +81,22 @@ def assert_equal(a, b):
     assert torch.equal(a[2], b[2]), "random states differ"
 
 
+def cases():
+    """Three of five architectures eager and one of five with torch's function; all others are for ``make bench``."""
+    for i, row in enumerate(rows()):
+        for attention, share in (("eager", 3), ("sdpa", 1)):
+            marks = [] if i % 5 < share else [pytest.mark.grid]
+            yield pytest.param(row, attention, id=f"{row['name']}-{attention}", marks=marks)
+
+
+def weighted():
+    """Those that can return their weights; one of two is for ``make bench``."""
+    names = [r["name"] for r in rows() if r["attention"] == "full" and r["n_softmax_attn"]]
+    return [pytest.param(name, marks=[pytest.mark.grid] if i % 2 else []) for i, name in enumerate(names)]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row["name"])
+@pytest.mark.parametrize(("row", "attention"), cases())
 def test_observed(row, attention, tmp_path):
     name = row["name"]
     try:
@@ -102,7 +115,7 @@ def test_observed(row, attention, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [r["name"] for r in rows() if r["attention"] == "full" and r["n_softmax_attn"]])
+@pytest.mark.parametrize("name", weighted())
 def test_entropy_is_that_of_the_weights_that_the_model_says_it_used(name, tmp_path):
     model, kwargs = build(name, "eager")
     model.eval()
