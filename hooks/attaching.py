@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from stabilitylens.recipe import Recipe
 
 def _optimizers(given: Any) -> list[Optimizer]:
     several = [unwrapped(o) for o in ([given] if not isinstance(given, Iterable) else given)]
-    wrong = next((o for o in several if not hasattr(o, "param_groups") or not hasattr(o, "register_step_pre_hook")), None)
-    if wrong is not None:
-        raise BadInput(f"attach() needs a torch.optim.Optimizer or a list of them as its second argument, not {type(wrong).__name__}")
+    wrong = [o for o in several if not hasattr(o, "param_groups") or not hasattr(o, "register_step_pre_hook")]
+    if wrong:
+        given = type(wrong[0]).__name__
+        raise BadInput(f"attach() needs a torch.optim.Optimizer or a list of them as its second argument, not {given}")
     return several
 
 
@@ -89,11 +91,16 @@ def attach(
         raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
     if type(every) is not int or every < 1:
         raise BadInput(f"every={every!r} is no sampling interval; pass a whole number of steps, 1 or more")
+    if not isinstance(logdir, (str, PathLike)) or not str(logdir):
+        raise BadInput(f"attach() needs the run's folder as its third argument, as 'runs/gpt', not {logdir!r}")
     several = _optimizers(optimizers)
     guard = Guard()
     already = observer_of(model)
     if already is not None:
-        guard.say("the model is observed already and keeps its first lens: call its close() before attaching another")
+        guard.say(
+            f"the model is observed already and keeps its first lens, so nothing is recorded in {logdir}: "
+            "call its close() before attaching another"
+        )
         return already  # type: ignore[no-any-return]
     subject = Subject(model)
     if subject.compiled:

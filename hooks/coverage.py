@@ -23,7 +23,7 @@ def _forward_reason(subject: Subject, taps: ForwardTaps) -> str | None:
         return COMPILED_AFTER
     if subject.compiled:
         return COMPILED_SENTENCE
-    return None if taps.layers or taps.attention else NO_FORWARD
+    return None if taps.ran else NO_FORWARD
 
 
 def _reasons(

@@ -52,6 +52,7 @@ class ForwardTaps:
         self.branch_kinds: dict[int, str] = {}
         self.precision: str | None = None
         self.compiled = False
+        self.ran = False
         self.skipped: dict[str, str] = {}
         self._inside: list[Site] = []
         self._without_grad: Site | None = None
@@ -65,6 +66,7 @@ class ForwardTaps:
         return self._calls.fused
 
     def __enter__(self) -> None:
+        self.ran = True
         self._count.clear()
         self._calls.__enter__()
         self._functions.__enter__()  # type: ignore[no-untyped-call]

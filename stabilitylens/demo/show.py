@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -58,12 +59,18 @@ def _train(console: Console, out: Path, plan: Plan) -> None:
         f"The standard library's source as bytes, AdamW, learning rate {plan.lr}, {plan.warmup} steps of warm-up, "
         f"{plan.steps} steps."
     )
+    # a model this small is no faster on several threads, and much slower where others use the cores
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.fields[loss]:.3f}"))
     with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
         tasks = {name: bars.add_task(name.replace("_", " "), total=plan.steps, loss=np.nan) for name in RUNS}
         for name, shape in RUNS.items():
+            if not console.is_terminal:
+                console.print(f"training {name.replace('_', ' ')} …")
             shutil.rmtree(out / "runs" / name, ignore_errors=True)
             train(shape, plan, out / "runs" / name, lambda loss, t=tasks[name]: bars.update(t, advance=1, loss=loss))  # type: ignore[misc]
+    torch.set_num_threads(threads)
 
 
 def _compare(report: Report) -> Table:

@@ -17,6 +17,10 @@ PADDED = 0.5
 METRICS = ("loss", "grad_norm")
 
 
+#: points below which NaNs are taken at their word (*heuristic*)
+SHORT = 8
+
+
 def _is_padding(series: Series) -> bool:
     """Whether the NaNs only fill rows on which the metric was not logged: in between, many, and no infinity."""
     values = series.values
@@ -24,7 +28,7 @@ def _is_padding(series: Series) -> bool:
     if np.isinf(values).any() or missing.mean() < PADDED or missing.all():
         return False
     turns = int(np.sum(missing[1:] != missing[:-1]))
-    return turns >= min(4, len(values) // 2) and not missing[-JOIN:].all()
+    return len(values) >= SHORT and turns >= min(4, len(values) // 2) and not missing[-JOIN:].all()
 
 
 def _stretches(bad: np.ndarray) -> list[tuple[int, int]]:

@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from stabilitylens.findings import SEVERITIES, Finding
 from stabilitylens.incidents import Incident
+from stabilitylens.run import Series
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
@@ -38,8 +41,16 @@ def _calm(subject: Subject, finding: Finding | None) -> list[str]:
 
 def _with_loss(finding: Finding, subject: Subject) -> str:
     message = finding.message.rstrip(".")
-    calm = subject.loss is not None and not any(incident.metric == "loss" for incident in subject.incidents)
+    calm = _fell(subject.loss) and not any(incident.metric == "loss" for incident in subject.incidents)
     return f"{message}, while the loss looked unremarkable" if calm and " loss" not in message else message
+
+
+def _fell(loss: Series | None) -> bool:
+    """Whether a loss ends below its beginning, as that of a training that works does."""
+    if loss is None or not np.isfinite(loss.values).all():
+        return False
+    tenth = max(1, len(loss) // 10)
+    return bool(np.median(loss.values[-tenth:]) < np.median(loss.values[:tenth]))
 
 
 def _worst_finding(subject: Subject) -> Finding | None:
