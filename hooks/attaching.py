@@ -29,6 +29,12 @@ def _optimizers(given: Any) -> list[Optimizer]:
     return several
 
 
+def _folder(given: Any) -> Path:
+    if not isinstance(given, (str, PathLike)) or not str(given):
+        raise BadInput(f"attach() needs the run's folder as its third argument, as 'runs/gpt', not {given!r}")
+    return Path(given)
+
+
 def _check_owned(subject: Subject, optimizers: list[Optimizer], guard: Guard) -> None:
     mine = {id(p) for p in subject.parameters.values()}
     theirs = {id(p) for o in optimizers for g in o.param_groups for p in g["params"]}
@@ -91,14 +97,13 @@ def attach(
         raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
     if type(every) is not int or every < 1:
         raise BadInput(f"every={every!r} is no sampling interval; pass a whole number of steps, 1 or more")
-    if not isinstance(logdir, (str, PathLike)) or not str(logdir):
-        raise BadInput(f"attach() needs the run's folder as its third argument, as 'runs/gpt', not {logdir!r}")
+    folder = _folder(logdir)
     several = _optimizers(optimizers)
     guard = Guard()
     already = observer_of(model)
     if already is not None:
         guard.say(
-            f"the model is observed already and keeps its first lens, so nothing is recorded in {logdir}: "
+            f"the model is observed already and keeps its first lens, so nothing is recorded in {folder}: "
             "call its close() before attaching another"
         )
         return already  # type: ignore[no-any-return]
@@ -107,6 +112,6 @@ def attach(
         guard.say(COMPILED_SENTENCE)
     _check_owned(subject, several, guard)
     return Lens(
-        subject, several, Path(logdir), every=every, scaler=scaler,
+        subject, several, folder, every=every, scaler=scaler,
         recipe=_recipe(recipe, several, scaler, total_steps), anatomy=_anatomy(model, guard), guard=guard,
     )  # fmt: skip
