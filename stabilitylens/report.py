@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
-from io import StringIO
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.document import Document
 from stabilitylens.findings import SEVERITIES, Finding, Severity, Verdict
 from stabilitylens.header import Coverage, Header
 from stabilitylens.incidents import Incident
@@ -69,7 +69,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Document):
     """Incidents and findings of one or more runs (a post-mortem), or of a model before training (an audit).
 
     ``str(report)`` is the text without colour. In a notebook a report shows its headline.
@@ -122,23 +122,11 @@ class Report:
         happened = [incident.severity for incident in self.incidents]
         return any(SEVERITIES[found] >= SEVERITIES[severity] for found in fired + happened)
 
-    def to_json(self) -> str:
-        """JSON as docs/json.md describes it; what is not a finite number is null."""
-        return self._render("json")
+    def write(self, stream: TextIO, form: str) -> None:
+        """Write all of it in the form of one of the reporters."""
+        from stabilitylens.reports import REPORTERS
 
-    def to_html(self) -> str:
-        """One self-contained page: pictures first, nothing loaded from elsewhere."""
-        return self._render("html")
-
-    def __str__(self) -> str:
-        return self._render("text")
+        REPORTERS[form](self, stream)
 
     def _repr_html_(self) -> str:
         return f"<p><strong>{self.kind}</strong>: {escape(self.verdict)}</p>"
-
-    def _render(self, name: str) -> str:
-        from stabilitylens.reports import REPORTERS
-
-        out = StringIO()
-        REPORTERS[name](self, out)
-        return out.getvalue()

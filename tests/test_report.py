@@ -13,7 +13,7 @@ from stabilitylens._postmortem import postmortem
 from stabilitylens.findings import Finding, Where
 from stabilitylens.incidents import Incident
 from stabilitylens.report import Report, Subject
-from stabilitylens.run import Event
+from stabilitylens.run import Event, Run, Series
 from tests import run_builders as runs
 
 LOGITS = Finding(
@@ -130,3 +130,11 @@ def test_names_from_a_log_are_not_read_as_markup() -> None:
     text = str(postmortem(run))
     assert "[red]run[/]" in text
     assert "[link=http://example.org]3 records[/link]" in " ".join(text.split())
+
+
+def test_a_log_without_a_loss_says_what_it_has_and_what_to_do():
+    steps = np.arange(3)
+    run = Run("log", {"fps": Series("fps", steps, np.ones(3)), "reward": Series("reward", steps, np.ones(3))})
+    said = postmortem(run).verdict
+    assert "no loss was found among 2 series (fps, reward)" in said
+    assert "--loss" in said

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from stabilitylens.advice._condition import Decision
-from stabilitylens.advice._document import Document
+from stabilitylens.advice._document import Advisory
 from stabilitylens.advice._situation import Situation
 from stabilitylens.advice._source import Source
 from stabilitylens.anatomy import Anatomy
@@ -71,7 +71,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Advice(Document):
+class Advice(Advisory):
     """Recommendations for a plan, and what our own audit says of them.
 
     ``str(advice)`` is the text; ``advice["norm"]`` the choice on a topic.

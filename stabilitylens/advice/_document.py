@@ -1,15 +1,15 @@
-"""What advice and proposals have in common: text, JSON and a page."""
+"""What advice and proposals have in common."""
 
 from __future__ import annotations
 
-from io import StringIO
-from typing import Any, ClassVar, Literal, TextIO
+from abc import abstractmethod
+from typing import Any, ClassVar, TextIO
 
-Form = Literal["text", "json", "html"]
+from stabilitylens.document import Document
 
 
-class Document:
-    """Something that is written in three forms.
+class Advisory(Document):
+    """Advice or a proposal.
 
     Attributes:
         template: name of its page's template.
@@ -17,28 +17,12 @@ class Document:
 
     template: ClassVar[str]
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without the version of the schema."""
-        raise NotImplementedError
 
-    def to_json(self) -> str:
-        """JSON as docs/json.md describes it."""
-        return self._render("json")
-
-    def to_html(self) -> str:
-        """One self-contained page without scripts."""
-        return self._render("html")
-
-    def __str__(self) -> str:
-        return self._render("text")
-
-    def write(self, stream: TextIO, form: Form) -> None:
-        """Write all of it in one form."""
+    def write(self, stream: TextIO, form: str) -> None:
+        """Write all of it as ``text``, ``json`` or ``html``."""
         from stabilitylens.advice._writers import WRITERS
 
         WRITERS[form](self, stream)
-
-    def _render(self, form: Form) -> str:
-        out = StringIO()
-        self.write(out, form)
-        return out.getvalue()

@@ -14,12 +14,12 @@ from stabilitylens.reports._words import sentence
 from stabilitylens.reports.html import prose
 
 if TYPE_CHECKING:
-    from stabilitylens.advice._document import Document
+    from stabilitylens.advice._document import Advisory
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
 
 
-def write_page(document: Document, stream: TextIO) -> None:
+def write_page(document: Advisory, stream: TextIO) -> None:
     """Loads nothing, and shows the same as the text."""
     environment = Environment(
         loader=PackageLoader("stabilitylens", "advice"), autoescape=True, undefined=StrictUndefined,

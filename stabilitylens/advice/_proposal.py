@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from stabilitylens.advice._document import Document
+from stabilitylens.advice._document import Advisory
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.findings import Finding
 from stabilitylens.recipe import Recipe
@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Proposal(Document):
+class Proposal(Advisory):
     """What to change in a model that was audited; ``str(proposal)`` is the text.
 
     Attributes:

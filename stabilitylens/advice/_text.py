@@ -16,7 +16,7 @@ from stabilitylens.advice._advice import Advice, Choice
 from stabilitylens.advice._proposal import Change, Proposal
 
 if TYPE_CHECKING:
-    from stabilitylens.advice._document import Document
+    from stabilitylens.advice._document import Advisory
     from stabilitylens.advice._source import Source
     from stabilitylens.findings import Finding
 
@@ -24,7 +24,7 @@ STYLES = {"strong": "bold green", "moderate": "bold cyan", "weak": "bold yellow"
 SEVERITIES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
 
-def write_text(document: Document, stream: TextIO) -> None:
+def write_text(document: Advisory, stream: TextIO) -> None:
     """Colour where the stream is a terminal, 80 columns where it is none."""
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
     parts = _advice(document) if isinstance(document, Advice) else _proposal(document)

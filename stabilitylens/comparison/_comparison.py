@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from io import StringIO
 from typing import TextIO
 
 from stabilitylens.comparison._many import Shared, has_failed, nearest, shared
 from stabilitylens.comparison._parting import Parting, partings
 from stabilitylens.comparison._ratios import Ratios, ratios
 from stabilitylens.comparison._traits import Difference, differences
+from stabilitylens.document import Document
 from stabilitylens.incidents import Incident, detect
 from stabilitylens.run import Run
 
@@ -37,7 +37,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Document):
     """What tells runs apart. ``str(comparison)`` is the text.
 
     Attributes:
@@ -71,17 +71,6 @@ class Comparison:
         told = f"{n} of {len(self.runs)} runs failed"
         return told + (f"; {best}" if best else "; no trait of their headers tells them from the others" if n and n < len(self.runs) else "")
 
-    def to_json(self) -> str:
-        """JSON as docs/json.md describes it."""
-        return self._render("json")
-
-    def to_html(self) -> str:
-        """One self-contained page."""
-        return self._render("html")
-
-    def __str__(self) -> str:
-        return self._render("text")
-
     def _repr_html_(self) -> str:
         return f"<p><strong>compare</strong>: {escape(self.headline)}</p>"
 
@@ -90,11 +79,6 @@ class Comparison:
         from stabilitylens.comparison._writers import WRITERS
 
         WRITERS[form](self, stream)
-
-    def _render(self, form: str) -> str:
-        out = StringIO()
-        self.write(out, form)
-        return out.getvalue()
 
 
 def _of_two(pair: Pair, found: Sequence[Difference]) -> str:

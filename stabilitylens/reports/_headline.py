@@ -10,18 +10,23 @@ import numpy as np
 
 from stabilitylens.findings import SEVERITIES, Finding
 from stabilitylens.incidents import Incident
-from stabilitylens.run import Series
+from stabilitylens.run import Run, Series
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
 
 #: kinds of incidents that a headline counts; the table has them all
 KINDS = 3
+#: series that are named where none of them is a loss
+NAMED = 5
 
 
 def headline(subject: Subject) -> str:
     """The worst that was found, be it a finding or an incident, and how much else; or what is clear."""
     finding, incident = _worst_finding(subject), _worst_incident(subject.incidents)
+    if subject.run is not None and subject.loss is None and finding is None and not subject.incidents:
+        if not any(series.axes for series in subject.run.values()):
+            return _without_loss(subject.run)
     if max(_rank(finding), _rank(incident)) <= SEVERITIES["info"]:
         parts = [*_calm(subject, finding), _count(subject.incidents)]
     elif incident is not None and _rank(incident) > _rank(finding):
@@ -31,6 +36,12 @@ def headline(subject: Subject) -> str:
         assert finding is not None
         parts = [_with_loss(finding, subject), _others(subject), _count(subject.incidents)]
     return "; ".join(part for part in parts if part)
+
+
+def _without_loss(run: Run) -> str:
+    names = list(run)[:NAMED]
+    listed = ", ".join(names) + (", …" if len(run) > NAMED else "")
+    return f"no loss was found among {len(run)} series ({listed}); name one of them with --loss, or give another log"
 
 
 def _calm(subject: Subject, finding: Finding | None) -> list[str]:
