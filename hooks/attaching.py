@@ -16,7 +16,7 @@ from stabilitylens.errors import BadInput
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.lens import Lens
 from stabilitylens.hooks.optimizers import unwrapped
-from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject, observer_of
+from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject, observer_of, observers
 from stabilitylens.recipe import Recipe
 
 
@@ -107,6 +107,11 @@ def attach(
             "call its close() before attaching another"
         )
         return already  # type: ignore[no-any-return]
+    if any(lens.logdir.resolve() == folder.resolve() for lens in observers()):
+        guard.say(
+            f"another model is being recorded in {folder}, and the later record of a step hides the earlier one: "
+            "give each model a folder of its own"
+        )
     subject = Subject(model)
     if subject.compiled:
         guard.say(COMPILED_SENTENCE)

@@ -33,6 +33,7 @@ class Lens:
 
     Attributes:
         step_number: the optimizer step that is under way, from 1.
+        logdir: the run's folder.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Lens:
         anatomy: Anatomy | None,
         guard: Guard,
     ) -> None:
-        self.guard = guard
+        self.guard, self.logdir = guard, logdir
         self._subject, self._optimizers, self._every, self._scaler = subject, list(optimizers), every, scaler
         self._slots = Slots(subject.device)
         head = find_head(subject.model, subject.names, set(subject.blocks))

@@ -65,7 +65,7 @@ def _block_of(parameter: str, index: dict[str, int]) -> int:
     """The innermost block that a parameter belongs to."""
     parts = parameter.split(".")
     prefixes = (".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
-    return next((index[p] for p in prefixes if p in index), index.get("", -1) if "" in index else -1)
+    return next((index[p] for p in prefixes if p in index), index.get("", -1))
 
 
 def _table(tap: str, shape: tuple[int, ...]) -> Float[np.ndarray, "*where field"]:

@@ -81,6 +81,11 @@ class Subject:
         _OBSERVED.pop(self.model, None)
 
 
+def observers() -> list[Any]:
+    """Every lens that is attached now."""
+    return [lens for lens in (reference() for reference in _OBSERVED.values()) if lens is not None]
+
+
 def observer_of(model: nn.Module) -> Any:
     """The lens that observes a model already, or None."""
     lens = _OBSERVED.get(model)

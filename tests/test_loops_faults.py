@@ -189,6 +189,18 @@ def test_attaching_twice_keeps_the_first_lens(trained, tmp_path):
         assert second is not lens
 
 
+def test_two_models_in_one_folder_are_warned_of(trained):
+    _, _, lens, logdir = trained
+    other = torch.nn.Linear(2, 2)
+    with pytest.warns(LensWarning, match="a folder of its own"):
+        sl.attach(other, torch.optim.SGD(other.parameters(), 0.1), logdir).close()
+    lens.close()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        sl.attach(other, torch.optim.SGD(other.parameters(), 0.1), logdir).close()
+    assert not any("a folder of its own" in str(warning.message) for warning in said)
+
+
 def test_a_step_after_closing_is_said_once(trained):
     model, optimizer, lens, _ = trained
     lens.close()
