@@ -13,9 +13,11 @@ from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
+from stabilitylens.hooks.cadence import Every
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.lens import Lens
 from stabilitylens.hooks.optimizers import unwrapped
+from stabilitylens.hooks.selection import selected
 from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject, observer_of, observers
 from stabilitylens.recipe import Recipe
 
@@ -70,7 +72,8 @@ def attach(
     optimizers: Optimizer | Iterable[Optimizer],
     logdir: str | Path,
     *,
-    every: int = 10,
+    every: Every = 10,
+    metrics: Iterable[str] | None = None,
     scaler: Any = None,
     total_steps: int | None = None,
     recipe: Recipe | dict[str, Any] | None = None,
@@ -81,8 +84,12 @@ def attach(
         model: any Transformer; attach before ``torch.compile``.
         optimizers: one or several, owning the model's parameters.
         logdir: the run's folder; everything goes into its ``stabilitylens`` sub-folder.
-        every: arrays are sampled at the first step, also after a resume, and at every multiple of it; loss, learning rate and
-            gradient norm are kept at every step.
+        every: arrays are sampled at the first step, also after a resume, and at every multiple of a number, at the steps for
+            which a function of the step is true, or with ``"auto"`` at one in 50, and at 20 in a row once loss or gradient
+            norm smell of trouble; loss, learning rate and gradient norm are kept at every step.
+        metrics: names of those that are to be sampled, e.g. ``["grad_norm", "update_ratio"]``; where left out all that are
+            not opt-in, which the name ``"default"`` stands for: ``["default", "act_kurtosis"]``. What no metric needs is not
+            read, and costs nothing.
         scaler: the ``GradScaler``, if there is one, so that gradients are recorded unscaled.
         total_steps: planned number of optimizer steps, for the rules.
         recipe: what the rules should know and the optimizer does not tell, e.g. ``{"precision": "bf16"}``.
@@ -91,12 +98,11 @@ def attach(
         The lens. A model that is observed already keeps its lens, which is returned with a warning.
 
     Raises:
-        BadInput: the model is no module, an optimizer is none, ``every`` is below 1, or ``logdir`` can't be written.
+        BadInput: the model is no module, an optimizer is none, ``every`` is no cadence, a metric is unknown, or ``logdir`` can't be written.
     """
     if not isinstance(model, nn.Module):
         raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
-    if type(every) is not int or every < 1:
-        raise BadInput(f"every={every!r} is no sampling interval; pass a whole number of steps, 1 or more")
+    chosen = selected(metrics)
     folder = _folder(logdir)
     several = _optimizers(optimizers)
     guard = Guard()
@@ -117,6 +123,6 @@ def attach(
         guard.say(COMPILED_SENTENCE)
     _check_owned(subject, several, guard)
     return Lens(
-        subject, several, folder, every=every, scaler=scaler,
+        subject, several, folder, every=every, metrics=chosen, scaler=scaler,
         recipe=_recipe(recipe, several, scaler, total_steps), anatomy=_anatomy(model, guard), guard=guard,
     )  # fmt: skip

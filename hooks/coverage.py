@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -60,7 +60,11 @@ def _fused_reason(taps: ForwardTaps) -> str | None:
 
 
 def coverage(
-    subject: Subject, taps: ForwardTaps, parameters: ParameterTaps, arrays: Mapping[str, Float[np.ndarray, "*where"]]
+    subject: Subject,
+    taps: ForwardTaps,
+    parameters: ParameterTaps,
+    arrays: Mapping[str, Float[np.ndarray, "*where"]],
+    left_out: Sequence[str] = (),
 ) -> Coverage:
     """Coverage after a sampled step.
 
@@ -69,10 +73,12 @@ def coverage(
         taps: what has been seen of the forward.
         parameters: what has been seen of the parameters.
         arrays: the metrics that the step gave, by name.
+        left_out: metrics that the user did not ask for.
     """
     seen = {site_name(site) for site in taps.layers}
     known = list(dict.fromkeys([*subject.blocks, *seen]))
-    missing = [*_reasons(subject, taps, parameters, arrays)]
+    missing = [(name, why) for name, why in _reasons(subject, taps, parameters, arrays) if name not in left_out]
+    missing += [(name, "attach() was not asked for it by metrics=") for name in left_out]
     missing += [(name, why) for name, why in taps.skipped.items()]
     if seen:
         missing += [(name, "never called through its __call__") for name in known if name not in seen]

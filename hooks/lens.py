@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.hooks.cadence import Every, cadence
 from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
@@ -21,10 +22,11 @@ from stabilitylens.hooks.optimizers import after_closure, current_scale, highest
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
+from stabilitylens.hooks.selection import taps_of
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.hooks.subject import Subject
-from stabilitylens.hooks.taps import ForwardTaps
-from stabilitylens.metrics import compute
+from stabilitylens.hooks.taps import FORWARD, ForwardTaps
+from stabilitylens.metrics import Metric, compute
 from stabilitylens.recipe import Recipe
 
 
@@ -42,19 +44,22 @@ class Lens:
         optimizers: Sequence[Optimizer],
         logdir: Path,
         *,
-        every: int,
+        every: Every,
+        metrics: Sequence[Metric],
         scaler: Any,
         recipe: Recipe,
         anatomy: Anatomy | None,
         guard: Guard,
     ) -> None:
         self.guard, self.logdir = guard, logdir
-        self._subject, self._optimizers, self._every, self._scaler = subject, list(optimizers), every, scaler
+        self._subject, self._optimizers, self._scaler = subject, list(optimizers), scaler
+        self._cadence, self._metrics, self._wanted = cadence(every, guard), metrics, taps_of(metrics)
+        self._forward = bool(self._wanted & FORWARD)
         self._slots = Slots(subject.device)
         head = find_head(subject.model, subject.names, set(subject.blocks))
-        self._taps = ForwardTaps(subject.names, set(subject.blocks), head, self._slots, self.guard)
-        self._parameters = ParameterTaps(subject.parameters, self._slots)
-        self._recorder = Recorder(logdir, subject, recipe, every, anatomy, guard)
+        self._taps = ForwardTaps(subject.names, set(subject.blocks), head, self._slots, self.guard, self._wanted)
+        self._parameters = ParameterTaps(subject.parameters, self._slots, self._wanted)
+        self._recorder = Recorder(logdir, subject, recipe, every, metrics, anatomy, guard)
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
         self._compiled = CompiledTaps(
             subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
@@ -140,7 +145,7 @@ class Lens:
     # cadence
 
     def _begin_step(self) -> None:
-        due = self.step_number == self._first_step or self.step_number % self._every == 0
+        due = self._cadence.due(self.step_number) or self.step_number == self._first_step
         self._sampling = due and self._recorder.writes
         self._scalars: dict[str, Tensor | float] = {}
         self._losses: list[Tensor | float] = []
@@ -152,7 +157,7 @@ class Lens:
         self._note_scale()
 
     def _wants_forward(self) -> bool:
-        return self._sampling and not self._closed
+        return self._sampling and self._forward and not self._closed
 
     # the optimizer's step
 
@@ -175,8 +180,10 @@ class Lens:
 
     def _read_gradients(self, tap: str, optimizer: Optimizer | None, scale: Tensor | float | None) -> None:
         mine = None if optimizer is None else self._parameters.owned(optimizer)
-        if self._sampling:
+        if self._sampling and tap in self._wanted:
             self._parameters.gradients(tap, scale, mine)
+        if self._sampling and "expert_grad" in self._wanted and not (tap == "grad_clipped" and self._gradients_read):
+            self._taps.experts.read_gradients(self._slots, scale)
         norm = self._parameters.gradient_norm(scale, mine)
         if norm is not None:
             self._norms[tap, id(optimizer)] = norm
@@ -266,6 +273,7 @@ class Lens:
         numbers = {name: self._number(name, value) for name, value in extra.items()}
         self._scalars |= {name: number for name, number in numbers.items() if number is not None}
         self._recorder.step(self.step_number, self._scalars, flush=self._sampling)
+        self._cadence.note(self._scalars)
 
     @guarded("computing the metrics of a sampled step")
     def _sample(self) -> None:
@@ -274,13 +282,13 @@ class Lens:
         if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
         layout = self._layout()
-        arrays = compute(assemble(rows, layout, self._rates, float(self._scalars.get("loss_scale", 1.0))))
+        arrays = compute(assemble(rows, layout, self._rates, float(self._scalars.get("loss_scale", 1.0))), self._metrics)
         self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
 
     def _layout(self) -> Layout:
         declared = [(name, 0) for name in self._subject.blocks]
         layers = list(dict.fromkeys([*declared, *self._taps.layers]))
-        return Layout.of(self._parameters.names, layers, list(self._taps.attention), len(self._taps.branch_kinds))
+        return Layout.of(self._parameters.names, layers, list(self._taps.attention), len(self._taps.branch_kinds), list(self._taps.norms))
 
 
 def mean(losses: Sequence[Tensor | float]) -> Tensor | float:

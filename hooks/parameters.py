@@ -49,14 +49,15 @@ class ParameterTaps:
     Args:
         parameters: the trainable ones, each once, by canonical name.
         slots: where rows go; keys are indices into ``parameters``.
+        wanted: the taps that are read.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots) -> None:
+    def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots, wanted: frozenset[str]) -> None:
         self.names = list(parameters)
         self.parameters = list(parameters.values())
         self._index = {id(p): i for i, p in enumerate(self.parameters)}
         self._foreign: set[int] = set()
-        self._slots = slots
+        self._slots, self._wanted = slots, wanted
         self._before: dict[int, Tensor] = {}
         self.with_gradient: set[int] = set()
         self.skipped_state: set[str] = set()
@@ -121,8 +122,10 @@ class ParameterTaps:
         """Keep a copy of the parameters until :meth:`after_update`, when activations are long freed."""
         for i in self.owned(optimizer):
             parameter = self.parameters[i]
-            self._slots.add("param", i, second_moments(parameter))
-            self._before[i] = parameter.detach().clone()
+            if "param" in self._wanted:
+                self._slots.add("param", i, second_moments(parameter))
+            if "update" in self._wanted:
+                self._before[i] = parameter.detach().clone()
 
     @torch.no_grad()
     def after_update(self, optimizer: Optimizer) -> None:
@@ -132,7 +135,7 @@ class ParameterTaps:
             if before is not None:
                 self._slots.add("update", i, second_moments(torch.sub(self.parameters[i].detach(), before, out=before)))
         for group in optimizer.param_groups:
-            if is_adam(group):
+            if is_adam(group) and "adam" in self._wanted:
                 self._adam(optimizer, group)
 
     def _adam(self, optimizer: Optimizer, group: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,14 @@ from torch import Tensor
 from stabilitylens import __version__
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.header import Coverage, Header
+from stabilitylens.hooks.cadence import Every, describe
 from stabilitylens.hooks.coverage import coverage
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.sample import Layout
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import ForwardTaps
-from stabilitylens.metrics import METRICS
+from stabilitylens.metrics import METRICS, Metric
 from stabilitylens.recipe import Recipe
 from stabilitylens.writers.recording import RunWriter, is_begun
 
@@ -42,8 +43,18 @@ class Recorder:
         logdir: the run's folder.
     """
 
-    def __init__(self, logdir: Path, subject: Subject, recipe: Recipe, every: int, anatomy: Anatomy | None, guard: Guard) -> None:
+    def __init__(
+        self,
+        logdir: Path,
+        subject: Subject,
+        recipe: Recipe,
+        every: Every,
+        metrics: Sequence[Metric],
+        anatomy: Anatomy | None,
+        guard: Guard,
+    ) -> None:
         self._subject, self.guard = subject, guard
+        self._left_out = tuple(m.name for m in METRICS if m not in metrics and not m.every_step and not m.opt_in)
         self._logdir = logdir
         self._writer: RunWriter | None = None
         self._ring: list[tuple[int, Scalars]] = []
@@ -54,7 +65,7 @@ class Recorder:
             labels={"layer": tuple(subject.blocks)},
             anatomy=anatomy,
             recipe=recipe,
-            sampling={"every": every},
+            sampling={"every": describe(every)},
             versions=versions | {"stabilitylens": __version__},
         )
         self.writes = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
@@ -117,7 +128,7 @@ class Recorder:
         """Record the arrays of a sampled step, after a header that says what they are if that has changed."""
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
-        seen = coverage(self._subject, taps, parameters, arrays)
+        seen = coverage(self._subject, taps, parameters, arrays, self._left_out)
         recipe = header.recipe
         if recipe is not None and recipe.precision is None:
             recipe = replace(recipe, precision=taps.precision)
