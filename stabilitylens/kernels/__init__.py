@@ -2,6 +2,6 @@
 
 from stabilitylens.kernels.attention_statistics import attention_statistics
 from stabilitylens.kernels.log_partition import log_partition
-from stabilitylens.kernels.tensor_moments import moments, second_moments, sum_of_squares
+from stabilitylens.kernels.tensor_moments import fourth_moments, moments, second_moments, sum_of_squares
 
-__all__ = ["attention_statistics", "log_partition", "moments", "second_moments", "sum_of_squares"]
+__all__ = ["attention_statistics", "fourth_moments", "log_partition", "moments", "second_moments", "sum_of_squares"]

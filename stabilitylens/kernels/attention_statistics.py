@@ -133,19 +133,23 @@ def _norms(x: Tensor) -> Float[Tensor, "batch head position"]:
     return norms
 
 
-def _query_rows(rows: _Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
-    used = rows.count > 0
-    masked = (~used).sum((0, 2)).double()
-    if padding is not None:
-        used = used & ~padding
-    many = used & (rows.count > 1)
+def _total(x: Tensor, where: Tensor) -> Float[Tensor, " head"]:
+    return torch.where(where, x.double(), 0.0).sum((0, 2))
 
-    def total(x: Tensor, where: Tensor) -> Tensor:
-        return torch.where(where, x.double(), 0.0).sum((0, 2))
+
+def _used(rows: _Rows, padding: Tensor | None) -> Bool[Tensor, "batch head query"]:
+    used = rows.count > 0
+    return used if padding is None else used & ~padding
+
+
+def _query_rows(rows: _Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
+    masked = (rows.count == 0).sum((0, 2)).double()
+    used = _used(rows, padding)
+    many = used & (rows.count > 1)
 
     ratio = rows.entropy.double() / rows.count.clamp(min=2).double().log()
     largest = torch.where(used, rows.largest.double(), -torch.inf).amax((0, 2))
-    sums = (total(x, w) for x, w in ((rows.entropy, used), (ratio, many), (rows.lse, used), (query_norms, used)))
+    sums = (_total(x, w) for x, w in ((rows.entropy, used), (ratio, many), (rows.lse, used), (query_norms, used)))
     return torch.stack((used.sum((0, 2)).double(), many.sum((0, 2)).double(), largest, *sums, masked), -1)
 
 
@@ -158,7 +162,23 @@ def attention_statistics(
     view: Visibility,
     soft_cap: float | None = None,
 ) -> tuple[Float[Tensor, "head field"], Float[Tensor, "kv_head kv_field"]]:
-    """The fields of ``AttentionMoments`` per head and of ``KeyValueMoments`` per key/value head, fp64.
+    """The fields of ``AttentionMoments`` per head and of ``KeyValueMoments`` per key/value head; see :func:`attention_rows`."""
+    rows = attention_rows(q, k, v, scale=scale, view=view, soft_cap=soft_cap)
+    return rows["attention"], rows["key_value"]
+
+
+def attention_rows(
+    q: Float[Tensor, "batch head query d_head"],
+    k: Float[Tensor, "batch kv_head key d_head"],
+    v: Float[Tensor, "batch kv_head key d_value"] | None,
+    *,
+    scale: float,
+    view: Visibility,
+    soft_cap: float | None = None,
+    projections: tuple[Tensor | None, Tensor | None] = (None, None),
+    capped: bool = False,
+) -> dict[str, Float[Tensor, "head_or_kv_head field"]]:
+    """Rows of the taps ``attention``, ``key_value`` and, where given, ``query_proj``, ``key_proj``, ``soft_cap``; fp64.
 
     A position that no query sees is padding: in self-attention its own query row is left out too.
 
@@ -169,7 +189,11 @@ def attention_statistics(
         scale: multiplies q·k.
         view: mask, bias and causality.
         soft_cap: c of c·tanh(s/c) applied to the scaled logits.
+        projections: what the projections of q and k had made of the same rows, None where it is not known.
+        capped: the logits are bounded, be it by ``soft_cap`` or within the bias.
     """
+    query_made, key_made = (None if x is None else x.detach() for x in projections)
+    same_query, same_key = projections[0] is q, projections[1] is k
     q, k = q.detach(), k.detach()
     query_norms, key_norms = _norms(q), _norms(k)
     bound = abs(scale) * query_norms.amax() * key_norms.amax() if q.numel() and k.numel() else query_norms.new_zeros(())
@@ -181,5 +205,13 @@ def attention_statistics(
     kv_seen = seen[:, :: max(1, seen.shape[1] // k.shape[1])] if seen.shape[1] > 1 else seen
     kv_seen = kv_seen[:, :, 0].expand(key_norms.shape)
     value_norms = torch.full_like(key_norms, torch.nan) if v is None else _norms(v)
-    kv = [torch.where(kv_seen, x.double(), 0.0).sum((0, 2)) for x in (torch.ones_like(key_norms), key_norms, value_norms)]
-    return fields, torch.stack(kv, -1)
+    kv = torch.stack([_total(x, kv_seen) for x in (torch.ones_like(key_norms), key_norms, value_norms)], -1)
+    out = {"attention": fields, "key_value": kv}
+    if query_made is not None:
+        made = fields[:, 6] if same_query else _total(_norms(query_made), _used(rows, padding))
+        out["query_proj"] = torch.stack((fields[:, 0], made), -1)
+    if key_made is not None:
+        out["key_proj"] = torch.stack((kv[:, 0], kv[:, 1] if same_key else _total(_norms(key_made), kv_seen)), -1)
+    if capped or soft_cap is not None:
+        out["soft_cap"] = fields[:, 2:3]
+    return out

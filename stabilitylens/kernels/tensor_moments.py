@@ -73,3 +73,14 @@ def moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
         row[1] += part.sum(1).double().sum()
         row[2] += torch.linalg.vector_norm(part, ord=1, dim=1).double().sum()
     return row
+
+
+def fourth_moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
+    r"""The fields of ``FourthMoments``, fp64: how many elements, $\sum x^2$ and $\sum x^4$."""
+    row = torch.zeros(3, dtype=torch.float64, device=x.device)
+    row[0] = x.numel()
+    for part in _flat(x):
+        squares = part.double().square()
+        row[1] += squares.sum()
+        row[2] += squares.square().sum()
+    return row

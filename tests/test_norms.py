@@ -1,0 +1,295 @@
+"""Norm layers against their formulas in float64, against the layers of other libraries, and by their invariances."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from stabilitylens import norms
+from stabilitylens.errors import BadInput
+from stabilitylens.norms import NORMS, make_norm
+
+D = 16
+
+
+def randomised(layer: nn.Module, seed: int = 0) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(0.3 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    return layer
+
+
+def tokens(*shape: int, dtype=torch.float64, scale: float = 2.0) -> torch.Tensor:
+    return scale * torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(1)) + 0.5
+
+
+def rms(x):
+    return x.square().mean(-1, keepdim=True)
+
+
+FORMULAS = {
+    "layer_norm": lambda m, x: (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt() * m.weight + m.bias,
+    "rms_norm": lambda m, x: x / (rms(x) + 1e-6).sqrt() * m.weight,
+    "p_rms_norm": lambda m, x: x / (rms(x[..., :1]) + 1e-8).sqrt() * m.weight,
+    "scale_norm": lambda m, x: m.g * x / x.norm(dim=-1, keepdim=True),
+    "dyt": lambda m, x: m.weight * torch.tanh(m.alpha * x) + m.bias,
+    "derf": lambda m, x: m.weight * torch.erf(m.alpha * x + m.shift) + m.bias,
+    "group_norm": lambda m, x: F.group_norm(x.flatten(0, 1), 1, m.weight, m.bias).view_as(x),
+    "batch_norm": lambda m, x: F.batch_norm(x.flatten(0, 1), None, None, m.weight, m.bias, True).view_as(x),
+    "adaptive_norm": lambda m, x: m.weight * x * rms(x).add(1e-6).pow(-m.strength_of(x) / 2),
+}
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+def test_formula(name):
+    layer, x = randomised(make_norm(name, D).double()), tokens(2, 5, D)
+    assert torch.allclose(layer(x), FORMULAS[name](layer, x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+def test_gradients(name):
+    layer, x = randomised(make_norm(name, 6).double()), tokens(2, 3, 6).requires_grad_()
+    parameters = list(layer.parameters())
+    assert torch.autograd.gradcheck(lambda x, *_: layer(x), (x, *parameters))
+    assert torch.autograd.gradgradcheck(lambda x, *_: layer(x), (x, *parameters))
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtype_stays_and_rounds_once(name, dtype):
+    layer, x = randomised(make_norm(name, D)), tokens(2, 5, D).to(dtype)
+    exact = layer.double()(x.double())
+    layer = layer.to(dtype)
+    out = layer(x)
+    assert out.dtype is dtype and out.shape == x.shape
+    assert torch.allclose(out.double(), exact, rtol=8 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_token_and_one_feature(name, rows):
+    layer = make_norm(name, 1)
+    x = torch.full((rows, 3, 1), 2.0, requires_grad=True)
+    out = layer(x)
+    assert out.shape == x.shape and torch.isfinite(out).all()
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+def test_page(name):
+    page = NORMS[name].__doc__
+    for part in ("Formula:", "Source:", "Defaults:", "Known failure:", "Args:"):
+        assert part in page, part
+
+
+def test_every_placement_and_wrapper_has_its_formula():
+    for layer in (*norms.PLACEMENTS, norms.SoftCap, norms.DepthScaledNorm, norms.QKNorm):
+        assert re.search(r"\$.*x|q.*\$|Pre-norm", layer.__doc__)
+
+
+def test_rms_norm_rounding_modes_are_those_of_the_models():
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+    from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
+
+    assert transformers
+    x = tokens(64, 256).bfloat16()
+    outs = {}
+    for mode, cls in (("llama", LlamaRMSNorm), ("gemma", Gemma2RMSNorm), ("fp32", Olmo2RMSNorm)):
+        theirs = randomised(cls(256, eps=1e-6)).bfloat16()
+        ours = norms.RMSNorm(256, rounding=mode).bfloat16()
+        ours.load_state_dict(theirs.state_dict())
+        outs[mode] = ours(x)
+        assert torch.equal(outs[mode], theirs(x))
+    ours = norms.RMSNorm(256, rounding="fp32").bfloat16()
+    llama = randomised(norms.RMSNorm(256)).bfloat16()
+    ours.load_state_dict(llama.state_dict())
+    share = (ours(x) != llama(x)).float().mean()
+    assert 0.1 < share < 0.4, "the modes differ in about a quarter of the elements"
+
+
+@given(scale=st.floats(0.01, 100), name=st.sampled_from(["layer_norm", "rms_norm", "p_rms_norm", "scale_norm", "group_norm"]))
+@settings(max_examples=40)
+def test_size_of_a_token_does_not_matter(scale, name):
+    layer, x = randomised(make_norm(name, D, eps=1e-12).double()), tokens(4, 3, D)
+    assert torch.allclose(layer(scale * x), layer(x), rtol=1e-6, atol=1e-6)
+
+
+@given(shift=st.floats(-50, 50))
+@settings(max_examples=20)
+def test_layer_norm_takes_no_notice_of_a_shift(shift):
+    layer, x = make_norm("layer_norm", D).double(), tokens(4, D)
+    assert torch.allclose(layer(x + shift), layer(x), atol=1e-9)
+
+
+def test_group_norm_over_positions_is_that_of_images():
+    layer, x = randomised(norms.GroupNorm(64, groups=4, per_token=False).double()), tokens(3, 7, 64)
+    want = F.group_norm(x.transpose(1, 2), 4, layer.weight, layer.bias).transpose(1, 2)
+    assert torch.allclose(layer(x), want)
+
+
+def padded():
+    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
+    x = tokens(2, 5, 64)
+    other = torch.where(mask[..., None], x, 1e3)
+    return x, other, mask
+
+
+@pytest.mark.parametrize("layer", [norms.BatchNorm(64), norms.GroupNorm(64, per_token=False)])
+def test_padding_moves_nothing(layer):
+    layer = layer.double()
+    x, other, mask = padded()
+    assert torch.allclose(layer(x, mask)[mask], layer(other, mask)[mask])
+    assert not torch.allclose(layer(x)[mask], layer(other)[mask])
+
+
+def test_batch_norm_keeps_averages_as_torch_does():
+    ours, theirs = norms.BatchNorm(64).double(), nn.BatchNorm1d(64).double()
+    x, _, mask = padded()
+    for _ in range(3):
+        ours(x, mask)
+        theirs(x[mask])
+    assert torch.allclose(ours.running_var, theirs.running_var) and torch.allclose(ours.running_mean, theirs.running_mean)
+    ours.eval()
+    assert torch.allclose(ours(x)[mask], theirs.eval()(x[mask]))
+
+
+def test_batch_norm_of_padding_alone_uses_the_averages():
+    layer = norms.BatchNorm(4)
+    out = layer(torch.ones(2, 3, 4), torch.zeros(2, 3, dtype=torch.bool))
+    assert torch.isfinite(out).all() and torch.equal(layer.running_mean, torch.zeros(4))
+
+
+@given(strength=st.floats(-6, 6))
+@settings(max_examples=20)
+def test_adaptive_norm_lets_through_the_size_it_is_told_to(strength):
+    layer = norms.AdaptiveNorm(D, strength=strength, eps=0.0).double()
+    x = tokens(5, D)
+    s = 1 / (1 + math.exp(-strength))
+    assert torch.allclose(rms(layer(x)).sqrt(), rms(x).sqrt() ** (1 - s), rtol=1e-6)
+    assert layer.strength_of(x).shape == (5, 1)
+
+
+@pytest.mark.parametrize("over", ["head", "full"])
+def test_qk_norm_bounds_the_logits(over):
+    layer = norms.QKNorm(8, over, heads=4, kv_heads=2)
+    q, k = tokens(2, 4, 5, 8, dtype=torch.float32, scale=100.0), tokens(2, 2, 5, 8, dtype=torch.float32, scale=100.0)
+    a, b = layer(q, k)
+    assert a.shape == q.shape and b.shape == k.shape
+    bound = 8 if over == "head" else 8 * math.sqrt(4 * 2)
+    assert (a @ b.repeat_interleave(2, 1).transpose(-1, -2)).abs().max() <= bound * (1 + 1e-5)
+
+
+def test_qk_norm_over_all_heads_is_a_norm_of_the_projection():
+    layer = randomised(norms.QKNorm(8, "full", heads=4, kv_heads=2))
+    flat = tokens(2, 5, 32, dtype=torch.float32)
+    want = layer.q_weight * flat * torch.rsqrt(rms(flat) + 1e-6)
+    q, _ = layer(flat.unflatten(-1, (4, 8)).transpose(1, 2), tokens(2, 2, 5, 8, dtype=torch.float32))
+    assert torch.allclose(q.transpose(1, 2).flatten(2), want)
+
+
+@given(cap=st.floats(0.5, 100), x=st.floats(-1e4, 1e4))
+def test_soft_cap_keeps_order_sign_and_bound(cap, x):
+    out = norms.SoftCap(cap)(torch.tensor([x, x + 1.0], dtype=torch.float64))
+    assert out.abs().max() <= cap and out[1] >= out[0] and (out[0] * x >= 0)
+
+
+def test_depth_scaling_divides_the_variance_by_the_layer():
+    inner = norms.RMSNorm(D)
+    x = tokens(64, D, dtype=torch.float32)
+    assert torch.allclose(norms.DepthScaledNorm(inner, 9)(x) * 3, inner(x))
+
+
+def test_deep_norm_constants():
+    assert norms.deep_norm_scales(12).alpha == pytest.approx(24**0.25)
+    assert norms.deep_norm_scales(12).beta == pytest.approx(96**-0.25)
+    assert norms.deep_norm_scales(6, 6).alpha == pytest.approx(18**0.25)
+    assert norms.deep_norm_scales(6, 6).beta == pytest.approx(72**-0.25)
+    encoder = norms.deep_norm_scales(18, 6, decoder=False)
+    assert encoder.alpha == pytest.approx(0.81 * (18**4 * 6) ** 0.0625)
+    assert encoder.beta == pytest.approx(0.87 * (18**4 * 6) ** -0.0625)
+    weight = torch.empty(400, 400)
+    norms.deep_norm_init_(weight, 0.5)
+    assert weight.std() == pytest.approx(0.5 * math.sqrt(2 / 800), rel=0.02)
+
+
+def norm_of():
+    return norms.RMSNorm(D).double()
+
+
+EXPECTED = {
+    "post": lambda n, f, x: n(x + f(x)),
+    "pre": lambda n, f, x: x + f(n(x)),
+    "peri": lambda n, f, x: x + n(f(n(x))),
+    "sandwich": lambda n, f, x: x + n(f(n(x))),
+    "output": lambda n, f, x: x + n(f(x)),
+    "periodic": lambda n, f, x: n(x + f(n(x))),
+    "parallel": lambda n, f, x: x + f(n(x)) + f(n(x)),
+    "deep": lambda n, f, x: n(1.5 * x + f(x)),
+    "none": lambda n, f, x: x + f(x),
+    "rezero": lambda n, f, x: x,
+}
+
+
+@pytest.mark.parametrize("name", norms.PLACEMENTS.names())
+def test_placement(name):
+    branch = nn.Linear(D, D).double()
+    options = {"periodic": {"layer": 6, "every": 3}, "parallel": {"others": (branch,)}, "deep": {"alpha": 1.5}}.get(name, {})
+    layer, x = norms.residual(name, branch, norm_of, **options), tokens(2, 5, D)
+    assert torch.allclose(layer(x), EXPECTED[name](norm_of(), branch, x))
+
+
+def test_periodic_norms_come_every_so_many_layers():
+    with_norm = [norms.residual("periodic", nn.Identity(), norm_of, layer=i, every=4).stream_norm is not None for i in range(1, 13)]
+    assert [i for i, has in enumerate(with_norm, 1) if has] == [4, 8, 12]
+
+
+def test_placement_hands_arguments_to_the_branch():
+    class Masked(nn.Module):
+        def forward(self, x, mask, *, scale):
+            return x * mask * scale
+
+    x = tokens(2, D)
+    assert torch.equal(norms.NoNorm(Masked())(x, torch.ones(2, 1).double(), scale=2.0), 3 * x)
+
+
+def test_rezero_learns_its_way_out():
+    layer, x = norms.ReZero(nn.Linear(D, D)), tokens(4, D, dtype=torch.float32)
+    layer(x).square().sum().backward()
+    assert layer.alpha.grad != 0 and layer.branch.weight.grad.abs().max() == 0
+
+
+def test_islands_stay_in_fp32_and_save_error():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(64, 64), norms.RMSNorm(64), nn.Linear(64, 64), norms.RMSNorm(64), nn.Linear(64, 64))
+    x = torch.randn(256, 64) * torch.logspace(-1, 1, 64)
+    x[:, 5] *= 100
+    where = {"1": False, "3": False}
+    for precision in ("bf16", "fp16", "int8"):
+        with_islands, without = (norms.island_error(block, where, x, precision, islands) for islands in (True, False))
+        assert 0 < with_islands < without, precision
+    cast = norms.PrecisionIsland(norms.RMSNorm(8)).bfloat16()
+    assert cast.inner.weight.dtype is torch.float32 and cast(torch.ones(2, 8).bfloat16()).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: make_norm("norm", 4), lambda: norms.residual("before", nn.Identity(), norm_of), lambda: norms.SoftCap(0.0),
+        lambda: norms.PartialRMSNorm(4, p=0.0), lambda: norms.GroupNorm(10, groups=3), lambda: norms.DepthScaledNorm(nn.Identity(), 0),
+        lambda: norms.QKNorm(8, "full"), lambda: norms.PeriodicNorm(nn.Identity(), norm_of, 0), lambda: norms.deep_norm_scales(0),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_said_in_a_sentence(call):
+    with pytest.raises(BadInput) as error:
+        call()
+    assert len(str(error.value)) > 20 and "\n" not in str(error.value)
