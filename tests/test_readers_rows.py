@@ -216,8 +216,8 @@ def test_nested_fields_lists_and_many_fields() -> None:
 
 
 def test_a_run_without_a_loss_is_read_and_rows_without_numbers_are_not() -> None:
-    run = one([{"step": i, "perplexity": x} for i, x in enumerate(FALLING)])
-    assert "loss" not in run and run.loss_key is None and len(run["perplexity"]) == 60
+    run = one([{"step": i, "accuracy": x} for i, x in enumerate(FALLING)])
+    assert "loss" not in run and run.loss_key is None and len(run["accuracy"]) == 60
     for rows in ([], [{"a": "b"}], [{"step": 1}], [{"a": 1.0}]):
         with pytest.raises(BadInput, match="^log was read as test"):
             runs(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from stabilitylens.readers._source import head, is_text
 
 #: documents are held in memory as a whole, at some ten times their size
 LARGEST = 1 << 28
+#: how an object or a list begins, and no date or level in brackets
+_OPENS = re.compile(rb'\{\s*["}]|\[\s*[\[{"\]]|\[\s*(?:-?[\d.eE+-]+|NaN|null|-?Infinity)\s*[,\]](?!\s*[A-Za-z])')
 
 
 def begins_json(path: Path) -> bytes:
@@ -20,7 +23,7 @@ def begins_json(path: Path) -> bytes:
     if not is_text(begin):
         return b""
     begin = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return begin if begin[:1] in (b"{", b"[") else b""
+    return begin if _OPENS.match(begin) else b""
 
 
 def document(path: Path, notes: list[str]) -> Any:

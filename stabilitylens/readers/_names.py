@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from stabilitylens.readers._words import in_english
+
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SPLIT = re.compile(r"[^a-z0-9]+")
 
@@ -13,6 +15,13 @@ EVALUATION = frozenset(
 )
 TRAINING = frozenset("train training trn tr trainer".split())
 _LOSS = frozenset("loss losses nll xent crossentropy bpb bpc bpt cost lossval trl celoss".split())
+#: what is minimised where no loss is named so
+_ERRORS = frozenset("mse rmse mae mape bce ce xe".split())
+#: names of what stands in for a loss where nothing is one, the better first
+STAND_INS = (
+    "train ppl", "training ppl", "train perplexity", "training perplexity", "ppl", "perplexity", "objective", "train objective", "obj",
+    "train error", "training error", "train err", "error", "err", "score at iteration", "elbo", "train elbo",
+)  # fmt: skip
 _NOT_A_LOSS = frozenset(
     "scale scaler scaling acc accuracy ppl perplexity lr coef coeff coefficient weight weights lambda count counts num nan "
     "skipped skip time std stddev var variance min max best minimum lowest ratio norm gnorm grad gradient lost patience threshold "
@@ -21,15 +30,16 @@ _NOT_A_LOSS = frozenset(
 _PLAIN = frozenset("loss losses lossval output log logs metrics metric history model global per token tokens current cur this step".split())
 _WHOLE = frozenset("lm total nll ce cross entropy xent crossentropy reduced language overall full sum causal clm pretrain pretraining sft".split())
 _ONE_BATCH = frozenset("step batch iter iteration instant".split())
+_UNITS = frozenset("nats nat bits bit byte bytes char chars word words sample samples sequence seq tok".split())
 _SMOOTH = frozenset("ema avg average mean running smooth smoothed moving accumulated accum rolling debiased".split())
 _BY_EPOCH = frozenset("epoch epochs".split())
 
 #: normalised names of counters of steps, the better first
 STEPS = (
-    "global step", "trainer global step", "train global step", "global steps", "global step max steps", "num updates",
+    "global step", "global step max steps", "trainer global step", "train global step", "global steps", "num updates",
     "optimizer step", "opt step", "update step", "training step", "train step", "current steps", "current step", "step", "steps",
     "iteration", "iterations", "train iteration", "global iteration", "iter", "iters", "itr", "it", "niter", "n iter", "num iter", "num steps",
-    "update", "updates", "num update", "batch", "batches", "batch idx", "batch index", "minibatch", "mb", "i", "t",
+    "update", "updates", "num update", "batch", "batches", "batch idx", "batch index", "batch id", "minibatch", "mb", "i", "t",
     "timestep", "timesteps", "total timesteps", "num timesteps", "episode", "round", "generation", "x",
     "consumed samples", "samples", "num samples", "examples", "epoch", "epochs", "ep", "index", "idx", "unnamed 0",
 )  # fmt: skip
@@ -65,8 +75,8 @@ _STEP_TIME = ("step time", "iter time", "iteration time", "elapsed time per iter
 
 @lru_cache(maxsize=8192)
 def normal(key: str) -> str:
-    """A field's name in lower-case words: ``train/gradNorm`` is ``train grad norm``."""
-    return _SPLIT.sub(" ", _CAMEL.sub(" ", key).lower()).strip()
+    """A field's name in lower-case English words: ``train/gradNorm`` is ``train grad norm``."""
+    return _SPLIT.sub(" ", _CAMEL.sub(" ", in_english(key)).lower()).strip()
 
 
 def is_evaluation(key: str) -> bool:
@@ -82,15 +92,15 @@ def loss_rank(key: str) -> int:
     words = normal(key).removesuffix(" value").split()
     here = set(words)
     joined = next((word for word in here if word.endswith("loss")), None)
-    if joined is None and here.isdisjoint(_LOSS) and not {"cross", "entropy"} <= here:
-        return 0
-    if not here.isdisjoint(_NOT_A_LOSS):
+    is_error = joined is None and here.isdisjoint(_LOSS) and not {"cross", "entropy"} <= here
+    if (is_error and here.isdisjoint(_ERRORS)) or not here.isdisjoint(_NOT_A_LOSS):
         return 0
     rank = 100 if words == ["loss"] else 98
+    rank -= 26 - 6 * bool(here & TRAINING) if is_error else 0
     rank -= 3 if here & _WHOLE else 0
     rank -= 10 if here & _SMOOTH else 0
     rank -= 18 if here & _BY_EPOCH else 0
-    parts = here - _PLAIN - _WHOLE - _SMOOTH - _BY_EPOCH - _ONE_BATCH - TRAINING - EVALUATION - _LOSS
+    parts = here - _PLAIN - _WHOLE - _SMOOTH - _BY_EPOCH - _ONE_BATCH - TRAINING - EVALUATION - _LOSS - _ERRORS - _UNITS
     rank -= min(30, 20 + 2 * len(parts)) if parts else 0
     return rank - 55 if here & EVALUATION else rank
 

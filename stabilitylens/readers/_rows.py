@@ -49,6 +49,7 @@ from stabilitylens.readers._names import EPOCHS, normal, step_rank
 from stabilitylens.readers._skipped import skipped
 from stabilitylens.readers._steps import choose_steps, filled
 from stabilitylens.readers._stretches import Stretches, stretches
+from stabilitylens.readers._summaries import BY_EPOCH, summaries
 from stabilitylens.readers._table import COLUMNS, Row, Table
 from stabilitylens.run import Event, Run
 
@@ -58,7 +59,7 @@ AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class Mark:
-    """What the log says between two rows: ``run`` begins another run, any other kind is an event at this place."""
+    """What the log says between two rows: ``run`` begins another run, ``left_out`` is a note, any other kind an event at this place."""
 
     kind: str
     text: str = ""
@@ -66,10 +67,11 @@ class Mark:
 
 @dataclass
 class _Part:
-    """Rows between two marks that begin a run, and the other marks by the number of the row that follows."""
+    """Rows between two marks that begin a run, the notes among them, and the other marks by the number of the row that follows."""
 
     table: Table = field(default_factory=Table)
     marks: list[tuple[int, Mark]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Iterable[str] = (), loss_key: str | None = None) -> list[Run]:
@@ -111,7 +113,9 @@ def _parts(rows: Iterable[Row | Mark]) -> list[_Part]:
             continue
         parts[-1].table.add_alike(alike)
         alike = []
-        if row.kind != "run":
+        if row.kind == "left_out":
+            parts[-1].notes.append(row.text)
+        elif row.kind != "run":
             parts[-1].marks.append((parts[-1].table.rows, row))
         elif parts[-1].table.rows:
             parts.append(_Part())
@@ -123,8 +127,14 @@ def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
     table = part.table
     columns = {key: column.values() for key, column in table.columns.items()}
     loss_key = given if given in columns else choose_loss(columns)
+    summed = summaries(table, loss_key) if loss_key is not None else np.zeros(0, dtype=np.int64)
+    if len(summed):
+        table.set_apart(summed, BY_EPOCH)
+        columns = {key: column.values() for key, column in table.columns.items()}
     frame = _Frame.of(table, loss_key)
-    notes = [*frame.notes, *frame.layout.notes]
+    notes = [*part.notes, *frame.notes, *frame.layout.notes]
+    if len(summed):
+        notes.append(f"{len(summed)} rows without a step sum up an epoch: what they hold is called {BY_EPOCH.format('…')!r}")
     if table.left_out:
         notes.append(f"{table.left_out} values of fields beyond the first {COLUMNS} were left out")
     names = our_names(columns, loss_key, notes)

@@ -18,6 +18,7 @@ from typing import IO, cast
 
 from stabilitylens.errors import BadInput
 from stabilitylens.readers._progress import progress
+from stabilitylens.readers._words import speaks
 
 PIPE = Path("-")
 HEAD = 1 << 18
@@ -27,6 +28,13 @@ _CHUNK = 1 << 20
 #: a compressed file that holds more than this is refused: none of the logs that we know of is near it
 _MOST = 1 << 36
 _PACKED = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+#: a stretch of so many NULs is a hole in a file, as a log has that was cut while it was written
+NULS = 64
+#: text in an unknown encoding has at least this share of ASCII. *Heuristic*.
+READABLE = 0.6
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x08\x0b\x0c\x1b"))
+_HIGH = bytes(range(128, 256))
+_LEGACY = ("gb18030", "cp1251")
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF8: "utf-8"}
 
 
@@ -122,13 +130,21 @@ def is_text(begin: bytes) -> bool:
     """Whether bytes are text in UTF-8; a few NULs and stray bytes do not matter."""
     if not begin:
         return False
-    odd = sum(begin.count(byte) for byte in range(32) if byte not in b"\t\n\r\x08\x0b\x0c\x1b")
+    begin = begin.replace(b"\0", b"") if b"\0" * NULS in begin else begin
+    odd = len(begin) - len(begin.translate(None, _CONTROLS))
+    if odd > 0.1 * len(begin) or not begin:
+        return False
     text = begin.decode("utf-8", "replace")
-    return odd <= 0.1 * len(begin) and text.count("\ufffd") <= 0.02 * len(text) + 4
+    readable = len(begin.translate(None, _HIGH))
+    return text.count("\ufffd") <= 0.02 * len(text) + 4 or (odd <= 0.01 * len(begin) and readable >= READABLE * len(begin))
 
 
 def _encoding(begin: bytes) -> str:
-    return next((name for mark, name in _MARKS.items() if begin.startswith(mark)), "utf-8")
+    """By the byte-order mark; of text that is not UTF-8, that in which the words of a log make sense."""
+    marked = next((name for mark, name in _MARKS.items() if begin.startswith(mark)), None)
+    if marked is not None or begin.isascii() or begin.decode("utf-8", "replace").count("\ufffd") <= 0.001 * len(begin) + 1:
+        return marked or "utf-8"
+    return next((name for name in _LEGACY if speaks(begin.decode(name, "ignore"))), "utf-8")
 
 
 def lines(path: Path, longest: int = LONGEST) -> Iterator[str]:

@@ -15,6 +15,8 @@ FALLING, WRITERS = 0.05, 64
 AGREE = 0.8
 #: a writer with fewer rows than this share of the longest one's is the echo of another. *Heuristic*.
 ECHO = 0.1
+#: an epoch is at most so much longer than another of its run. *Heuristic*.
+LONGER = 1.1
 #: steps that are repeated on this share of rows number no rows. *Heuristic*.
 REPEATED = 0.3
 
@@ -61,7 +63,7 @@ def stretches(
     if _interleave(out):
         return out
     _restarts(out, loss, epochs, reached)
-    if _mean(np.diff(out.steps[out.keep]) == 0) >= REPEATED:
+    if _mean((np.diff(out.steps[out.keep]) == 0) & (np.diff(out.session[out.keep]) == 0)) >= REPEATED:
         _number(out)
     return out
 
@@ -142,13 +144,20 @@ def _restarts(
     begins = steps[0] + 2 * _stride(steps)
     anew = np.array([int(cut) for cut in cuts if steps[cut] <= begins or _starts_over(steps, values, int(cut))], dtype=np.int64)
     back = np.setdiff1d(cuts, anew)
-    if len(anew) and _count_anew(anew, values, epochs[where] if epochs is not None else None):
+    if len(anew) and _alike(steps, anew) and _count_anew(anew, values, epochs[where] if epochs is not None else None):
         _count_on(out, where[anew], where[back])
         return
     out.run = _numbered(len(loss), where[anew])
     out.session = _numbered(len(loss), where[cuts])
     if len(anew):
         out.notes.append(f"the steps start over {len(anew)} times: {len(anew) + 1} runs were told apart")
+
+
+def _alike(steps: Steps, anew: Int[np.ndarray, " cut"]) -> bool:
+    """Whether what starts over has one length, as epochs have; the last one may be cut."""
+    ends = np.array([int(part.max()) for part in np.split(steps, anew)]) - int(steps.min())
+    most, stride = int(ends[:-1].max()), _stride(steps)
+    return bool(ends[-1] <= LONGER * most + stride and np.median(ends[:-1]) * LONGER + stride >= most)
 
 
 def _numbered(n: int, cuts: Int[np.ndarray, " cut"]) -> Steps:

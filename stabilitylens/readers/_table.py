@@ -98,6 +98,16 @@ class Column:
             if store is not None and len(store.recent) >= IN_MEMORY:
                 store.put_away()
 
+    @classmethod
+    def of(cls, rows: Int[np.ndarray, " point"], values: Float[np.ndarray, " point"]) -> Column:
+        """A column of some rows."""
+        out = cls(int(rows[0]))
+        out.store.recent.frombytes(values.astype(np.float64).tobytes())
+        out.places = Store("q")
+        out.places.recent.frombytes(rows.astype(np.int64).tobytes())
+        out.last = int(rows[-1])
+        return out
+
     def rows(self) -> Int[np.ndarray, " point"]:
         """The row of each number."""
         return np.arange(self.first, self.last + 1) if self.places is None else self.places.numbers()
@@ -152,6 +162,20 @@ class Table:
         self.rows = begin + len(rows)
         for column in self.columns.values():
             column.put_away()
+
+    def set_apart(self, rows: Int[np.ndarray, " row"], name: str) -> None:
+        """Move what columns have in some rows to columns of their own, unless a column has nothing else.
+
+        Args:
+            rows: the rows, in order.
+            name: of the new columns, with ``{}`` for the old name.
+        """
+        for key, column in list(self.columns.items()):
+            inside = np.isin(column.rows(), rows)
+            if step_rank(key) is None and inside.any() and not inside.all():
+                places, values = column.rows(), column.values()
+                self.columns[key] = Column.of(places[~inside], values[~inside])
+                self.columns[name.format(key)] = Column.of(places[inside], values[inside])
 
     def _has_place(self, key: str) -> bool:
         column = self.columns.get(key)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 
+from stabilitylens.readers._words import in_english
+
 #: words that count something, as they stand at the end of a name
 COUNTERS = frozenset(
     "step global_step globalstep gstep step_num num_step iter iteration iterations itr it niter update updates num_updates up epoch ep "
-    "batch batch_idx minibatch micro_step microstep current_steps current_step timestep total_timesteps".split()
+    "batch batch_idx batch_id minibatch micro_step microstep current_steps current_step timestep total_timesteps".split()
 )
 _SHORT = {"ep": "epoch", "up": "updates"}
 #: words that a counter's name may begin with: "validation loss at iteration", "Train Epoch"
 _BEFORE_COUNTER = frozenset(
     "train training trainer global at of after in for end optimizer opt optim current cur the on begin start this eval evaluation "
-    "validation valid val test results finished completed done loss epoch batch mini micro now sgd gradient during inner".split()
+    "validation valid val validating testing evaluating test results finished completed done loss epoch batch mini micro now sgd gradient during inner score cost objective error perplexity".split()
 )
 #: right behind a number these say what it counts: "100 steps", "12it"
 COUNTED = {
@@ -86,7 +88,7 @@ def _words(text: str) -> list[str]:
 
 def counter(name: str) -> str:
     """The counter that a name is, in lower case; "" for what counts no steps."""
-    words = name.lower().split()
+    words = in_english(name).lower().removesuffix("/max_steps").split()
     last = words[-1].lstrip("/") if words else ""
     if last in COUNTERS and all(word in _BEFORE_COUNTER for word in words[:-1]):
         return _SHORT.get(last, "global_step" if words[-2:] == ["global", "step"] else last)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from stabilitylens.readers._words import plain_signs
+
 #: characters of a line that are looked at; lines and characters that an object may stretch over
 LONGEST, TALLEST, WIDEST = 16_384, 400, 65_536
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -27,6 +29,8 @@ def plain(lines: Iterable[str]) -> Iterator[str]:
 
 def _frames(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
+        if not line.isascii():
+            line = plain_signs(line)
         if "\x1b" in line or "\x08" in line:
             for part in _ERASED.split(line):
                 yield from _pieces(_ANSI.sub("", part))

@@ -49,6 +49,22 @@ def scale_of(suffix: str | None) -> float:
     return _SCALES.get(suffix or "", 1.0)
 
 
+#: 2,31: no thousands, as those have three digits; so many make a file one of decimal commas. *Heuristic*.
+_COMMA, _POINT, FEW = re.compile(r"(?<![\d.,:])\d+,(?:\d{1,2}|\d{4,})(?![\d.,])"), re.compile(r"\d\.\d"), 5
+_BETWEEN_DIGITS = re.compile(r"(?<=\d),(?=\d)")
+
+
+def has_decimal_commas(text: str) -> bool:
+    """Whether numbers are written as 2,31 throughout."""
+    commas = len(_COMMA.findall(text))
+    return commas >= FEW and commas > len(_POINT.findall(text))
+
+
+def with_points(line: str) -> str:
+    """A line of a file of decimal commas, with points."""
+    return _BETWEEN_DIGITS.sub(".", line)
+
+
 _CELL = re.compile(rf"\s*({PLAIN}|{_WORD})([kKMGBT]?)(?:/\d+|%|[A-Za-z/]+|:)?\s*")
 
 

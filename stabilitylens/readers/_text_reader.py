@@ -10,6 +10,7 @@ from pathlib import Path
 from stabilitylens.readers._names import loss_rank
 from stabilitylens.readers._rows import Mark, runs_from_rows
 from stabilitylens.readers._source import HEAD, head, is_text, lines
+from stabilitylens.readers._text_numbers import has_decimal_commas, with_points
 from stabilitylens.readers._text_rows import Row, rows_of
 from stabilitylens.run import Run
 
@@ -70,4 +71,6 @@ def read_text(path: Path, form: str, mend: Callable[[Rows], Rows] = iter, edit: 
         BadInput: there is no number of any run in it.
     """
     source: Iterable[str] = lines(path) if edit is None else map(edit, lines(path))
+    if has_decimal_commas(begin_of(path)):
+        source = map(with_points, source)
     return runs_from_rows(path, form, mend(rows_of(source)))

@@ -32,6 +32,8 @@ CHATTER, RICH = 1024, 5
 BELIEVED = 3
 _DIED = re.compile(r"\bloss\b.{0,60}\b(?:nan|inf|infinite|infinity)\b|\b(?:nan|inf|infinite)\b.{0,20}\bloss\b", re.I)
 _QUOTES = re.compile(r"^wandb:|\bif\b|[\"']")
+#: which of several processes a line is of
+_RANK = re.compile(r"\b(?:[Rr]ank|RANK|worker|proc)[ :=_]{0,2}(\d{1,4})\b")
 _SKIPPED = re.compile(r"\b[Ss]kipping (?:this )?(?:step|update|optimizer step)|OVERFLOW!")
 
 
@@ -83,6 +85,7 @@ class _Book:
         added: names in lines that followed a row.
         last: the row that was told last; behind: whether bars stand behind the values that they count.
         loss_key: the best name of a loss so far; at: the number of the line.
+        rank: that whose losses are read; others: the number of lines of other ranks.
     """
 
     pairs: Tokenizer = field(default_factory=Tokenizer)
@@ -97,6 +100,8 @@ class _Book:
     behind: bool = False
     loss_key: str = ""
     at: int = 0
+    rank: str | None = None
+    others: int = 0
 
     def line(self, line: str) -> Iterator[Row | Mark]:
         """Read one line."""
@@ -112,6 +117,8 @@ class _Book:
             found = None if self.loss_key else found
         if found is None:
             yield from self._sentence(line)
+        elif ("ank" in line or "RANK" in line or "worker" in line or "proc" in line) and self._of_another(line, found):
+            return
         elif found.bar and (found.counters or not _trains(found)):
             yield from self._frame(found, "100%|" in line)
         elif found.values:
@@ -121,8 +128,19 @@ class _Book:
             yield from self._flush()
             self.context = {key: value for key, value in self.context.items() if key == "epoch"} | found.counters
 
+    def _of_another(self, line: str, found: Pairs) -> bool:
+        """Whether a line with a loss is of another rank than the first such line."""
+        rank = _RANK.search(line)
+        if rank is None or not any(map(loss_rank, found.values)):
+            return False
+        self.rank = rank[1] if self.rank is None else self.rank
+        self.others += rank[1] != self.rank
+        return rank[1] != self.rank
+
     def end(self) -> Iterator[Row | Mark]:
         """What is still open; if nothing else had a loss, also what was not believed."""
+        if self.others:
+            yield Mark("left_out", f"{self.others} lines of ranks other than {self.rank} were left out")
         if self.behind and self.open is not None:
             self.open.row = self.context | self.open.row
         yield from self._flush()

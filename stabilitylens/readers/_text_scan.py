@@ -18,6 +18,7 @@ from stabilitylens.readers._text_keys import (
     name_of,
 )
 from stabilitylens.readers._text_numbers import GROUPS, scale_of
+from stabilitylens.readers._words import in_english
 
 #: no log writes its metrics like this: source code, tracebacks, lists of arguments with dotted leaders
 _CODE = re.compile(
@@ -26,12 +27,16 @@ _CODE = re.compile(
     |^\s*[a-z_]\w*\s*:\s*[A-Za-z]\w*\s*=\s*\S|^\s*(?!\w*loss)[a-z_]\w*\s=\s-?[\d.e-]+\s*(?:\#.*)?$""",
     re.VERBOSE,
 )
+#: so much of a line tells
+_CODE_WIDTH = 400
 #: the frame of a progress bar
-_BAR = re.compile(r"\dit/s\b|s/it\b|\bETA:|\d%\||s/step\b")
-_LEADS = re.compile(r"[\s\[\](#|>:*-]*(?:\b(?:train|training|step|iter|epoch)\b)?[\s\[(:#|]*", re.I)
+_BAR = re.compile(r"[\d?](?:it/s|s/it)\b|\bETA:|\d%\||\d[mµu]?s/step\b")
+_LEADS = re.compile(r"[\s\[\](#|>:*-]*(?:\b(?:train|training|step|iter|epoch|INFO|DEBUG)\b)?[\s\[\]\)(:#|-]*", re.I)
 _TIMES = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
 #: other bars without values are of loading and preparing
 _OF_TRAINING = re.compile(r"[^a-zA-Z]*$|.*\b(?:train\w*|epoch|step|iter\w*|fit\w*)\b", re.I)
+#: what may be told "at step 100", the better first
+_OBJECTIVES = ("loss", "score", "cost", "objective", "error", "perplexity")
 _AFTER_LEAD = re.compile(r"\s*[|:,\])/\t>]|\s{2,}|\s+[A-Za-z_]\w*\s*[=:]")
 
 
@@ -60,7 +65,7 @@ def learn(line: str, parts: list[str | None]) -> Template:
         line: one of its layout.
         parts: the line as ``NUMBER.split`` splits it.
     """
-    if _CODE.search(line):
+    if _CODE.search(line[:_CODE_WIDTH]):
         return Template((), False)
     bar = bool(_BAR.search(line))
     gaps = [gap or "" for gap in parts[::GROUPS + 1]]
@@ -108,8 +113,11 @@ class _Scan:
             return
         elif suffix in COUNTED and number is not None:
             self._counted(place, gap, COUNTED[suffix], suffix)
-        elif not suffix and STEPS_BEHIND.match(after) and self._whole(i) and not PLANS.search(gap[-40:]):
-            self._counted(place, gap, "step", None)
+        elif not suffix and STEPS_BEHIND.match(after) and self._whole(i):
+            if PLANS.search(gap[-40:]):
+                self.gaps[i + 1] = gap + after
+            else:
+                self._counted(place, gap, "step", None)
         elif not any(c.isalpha() for c in gap):
             self._unnamed(i, gap, after, suffix)
         else:
@@ -126,7 +134,7 @@ class _Scan:
                 self._unnamed(i, "[", after, suffix)
         elif not name or means_nothing(name, separated):
             self.rest.append(gap)
-            self._unnamed(i, " ", after, suffix)
+            self._unnamed(i, "is" if gap.strip() == "is" else " ", after, suffix)
         else:
             self._named(i, gap, name, separated, suffix)
 
@@ -160,13 +168,15 @@ class _Scan:
         text, trail = gap.strip(), after.strip()
         if suffix == "%":
             return
+        if text == ")" and not suffix and self._after_share(i):
+            return
         if not suffix and (behind := LOSS_BEHIND.match(after)) is not None:
             self.values.setdefault(behind[0].strip(" ,;|)"), (place, 1.0))
             return
         whole = self._whole(i) and not suffix
         if whole and trail == "/" and (counts or not name or "[" in text):
             self._take_ratio(place)
-        elif name and text in (":", "=") and not suffix and self._after_sign(name, counts, separated, place):
+        elif name and text in (":", "=", "is") and not suffix and self._after_sign(name, counts, separated, place):
             return
         elif whole and counts and name != "iter" and text in ("][", ",") and not self.counters.keys() - {"epoch"}:
             self._take_ratio(place)
@@ -175,6 +185,14 @@ class _Scan:
         elif self.lead is None and not self.counters and not self.values and self._leads(i, suffix):
             self.lead = place
             self.previous = ("step", True, False)
+
+    def _after_share(self, i: int) -> bool:
+        """The loss of "1m 2s (- 30m 4s) (500 5%) 2.31": a number behind a step and its share."""
+        if i < 2 or self.values or self.parts[i * 4 - 1] != "%" or not self._whole(i - 2) or not self.gaps[i - 2].endswith("("):
+            return False
+        self.counters.setdefault("step", (i * 4 - 7, 1.0))
+        self.values["loss"] = (i * 4 + 1, 1.0)
+        return True
 
     def _take_ratio(self, place: int) -> None:
         if self.ratio is None:
@@ -185,10 +203,11 @@ class _Scan:
         return self._whole(i) and not suffix and bool(_LEADS.fullmatch(before) and _AFTER_LEAD.match(self.gaps[i + 1]))
 
     def _after_sign(self, name: str, counts: bool, separated: bool, place: int) -> bool:
-        """A number behind another and a sign, as in "Validation loss 6312: 0.15" and "Loss at step 100: 3.45"."""
+        """A number behind another and a sign, as in "Validation loss 6312: 0.15" and "Score at iteration 100 is 3.45"."""
         words = " ".join(self.rest).lower().split()
-        if counts and "loss" in words and not self.values:
-            self.values["loss"] = (place, 1.0)
+        what = next((word for word in _OBJECTIVES if word in words), None)
+        if counts and what is not None and not self.values:
+            self.values["score at iteration" if what == "score" else what] = (place, 1.0)
             return True
         before, _ = self.values.get(name, (0, 1.0))
         if separated or before != place - 4 or not (self.parts[before] or "").isdigit():
@@ -199,7 +218,7 @@ class _Scan:
 
     def template(self) -> Template:
         """What was found."""
-        rest = " ".join([*self.rest, self.gaps[-1] if not self.values else ""])
+        rest = in_english(" ".join([*self.rest, self.gaps[-1] if not self.values else ""]))
         evaluates = bool(EVALUATES.search(rest)) and not TRAINS.search(rest)
         counters = {} if evaluates and self.bar else dict(self.counters)
         if self.bar and not self.values and not _OF_TRAINING.match(self.gaps[0]):
@@ -215,4 +234,4 @@ class _Scan:
 
 
 def _prefixed(prefix: str, name: str) -> str:
-    return prefix + name if prefix and not EVALUATES.search(name.replace("_", " ").replace("/", " ")) else name
+    return prefix + name if prefix and not EVALUATES.search(in_english(name).replace("_", " ").replace("/", " ")) else name

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 from stabilitylens.readers._events import read_events
+from stabilitylens.readers._json import begins_json
 from stabilitylens.readers._source import head, is_text
 
 _WANTED = "give a training run's log, or the log directory that was passed to stabilitylens.attach"
@@ -81,7 +82,7 @@ def _kind(path: Path, begin: bytes) -> str:
         return "a binary file (weights saved by torch.save)" if _is_torch(path) else "a binary file (a zip archive: unpack it first)"
     if not is_text(begin):
         return "a binary file"
-    if begin.lstrip()[:1] in (b"{", b"["):
+    if begins_json(path):
         return "a text file of JSON"
     if begin.lstrip()[:1] == b"<":
         return "a text file of HTML or XML"
