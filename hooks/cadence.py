@@ -44,13 +44,19 @@ class EveryNth(Cadence):
 
 
 class Chosen(Cadence):
-    """The steps for which the user's function is true; one that raises is our problem and samples nothing."""
+    """The steps for which the user's function is true; one that raises is our problem and samples nothing.
 
-    def __init__(self, choose: Callable[[int], bool], guard: Guard) -> None:
-        self._choose, self.guard = choose, guard
+    Of several processes that of any one decides for all.
+    """
+
+    def __init__(self, choose: Callable[[int], bool], guard: Guard, agree: Callable[[bool], bool]) -> None:
+        self._choose, self.guard, self._agree = choose, guard, agree
 
     def due(self, step: int) -> bool:
         """What the function says."""
+        return self._agree(self._ask(step))
+
+    def _ask(self, step: int) -> bool:
         try:
             return bool(self._choose(step))
         except Exception as error:
@@ -121,7 +127,7 @@ def cadence(every: Every, guard: Guard, agree: Callable[[bool], bool] = lambda f
     if every == "auto":
         return Auto(agree)
     if callable(every):
-        return Chosen(every, guard)
+        return Chosen(every, guard, agree)
     if type(every) is not int or every < 1:
         raise BadInput(
             f"every={every!r} is no sampling interval; pass a whole number of steps, 1 or more, a function of the step, or 'auto'"

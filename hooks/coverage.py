@@ -2,23 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from stabilitylens.header import Coverage
-from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.sample import site_name
-from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject
-from stabilitylens.hooks.taps import ForwardTaps
+from stabilitylens.hooks.subject import COMPILED_SENTENCE
+from stabilitylens.hooks.taps import Site
 
 COMPILED_AFTER = "the forward runs compiled, where only blocks and scaled dot-product attention are observed"
 COMPILED_CACHE = "the forward runs compiled with a key-value cache in it: set use_cache=False for training"
 NO_FORWARD = "no forward of the model was seen: call the model itself, model(…), with gradients enabled"
 
 
-def _forward_reason(subject: Subject, taps: ForwardTaps) -> str | None:
+@runtime_checkable
+class SubjectSeen(Protocol):
+    """What there is to see: this process's model, or that of all processes."""
+
+    @property
+    def blocks(self) -> Collection[str]: ...
+    @property
+    def compiled(self) -> bool: ...
+    @property
+    def unreadable(self) -> Mapping[str, str]: ...
+    @property
+    def apart(self) -> str: ...
+
+
+@runtime_checkable
+class TapsSeen(Protocol):
+    """What was seen of the forward."""
+
+    @property
+    def layers(self) -> Collection[Site]: ...
+    @property
+    def attention(self) -> Collection[Site]: ...
+    @property
+    def skipped(self) -> Mapping[str, str]: ...
+    @property
+    def fused(self) -> set[str]: ...
+    @property
+    def compiled(self) -> bool: ...
+    @property
+    def ran(self) -> bool: ...
+    @property
+    def branch_kinds(self) -> Mapping[int, str]: ...
+    @property
+    def precision(self) -> str | None: ...
+
+
+@runtime_checkable
+class ParametersSeen(Protocol):
+    """What was seen of the parameters."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def with_gradient(self) -> Collection[int]: ...
+    @property
+    def skipped_state(self) -> Collection[str]: ...
+
+
+def _forward_reason(subject: SubjectSeen, taps: TapsSeen) -> str | None:
     if taps.compiled:
         return COMPILED_AFTER
     if subject.compiled:
@@ -27,12 +75,13 @@ def _forward_reason(subject: Subject, taps: ForwardTaps) -> str | None:
 
 
 def _reasons(
-    subject: Subject, taps: ForwardTaps, parameters: ParameterTaps, arrays: Mapping[str, Float[np.ndarray, "*where"]]
+    subject: SubjectSeen, taps: TapsSeen, parameters: ParametersSeen, arrays: Mapping[str, Float[np.ndarray, "*where"]]
 ) -> Iterator[tuple[str, str]]:
     names = {name.partition("/")[0] for name in arrays}
     forward = _forward_reason(subject, taps)
-    if subject.sharded:
-        why = "the parameters are sharded over processes, and a part of one says nothing of its norm"
+    unread = next(iter(subject.unreadable.values()), "") if not parameters.names else ""
+    if subject.apart or unread:
+        why = unread or f"the parameters are sharded over processes, and {subject.apart}"
         yield from ((name, why) for name in ("grad_norm", "param_norm", "update_ratio", "adam_rms"))
     elif "grad_norm" not in names:
         yield "grad_norm", "lens.grads_ready() was not called before the optimizer's step, so gradients may be clipped"
@@ -49,20 +98,22 @@ def _reasons(
         yield "log_z", forward or "no output layer with the shape of the vocabulary was seen to run"
     if "branch_ratio" not in names:
         yield "branch_ratio", forward or "no addition to the residual stream was seen inside a block"
-    if "update_ratio" not in names and not subject.sharded:
+    if subject.apart or unread:
+        return
+    if "update_ratio" not in names:
         yield "update_ratio", "the optimizer took no step on the model's parameters"
-    if "adam_rms" not in names and not subject.sharded:
+    if "adam_rms" not in names:
         yield "adam_rms", "the optimizer keeps no second moment of its parameters' shape"
 
 
-def _fused_reason(taps: ForwardTaps) -> str | None:
+def _fused_reason(taps: TapsSeen) -> str | None:
     return f"{', '.join(sorted(taps.fused))} runs as torch's fused encoder" if taps.fused else None
 
 
 def coverage(
-    subject: Subject,
-    taps: ForwardTaps,
-    parameters: ParameterTaps,
+    subject: SubjectSeen,
+    taps: TapsSeen,
+    parameters: ParametersSeen,
     arrays: Mapping[str, Float[np.ndarray, "*where"]],
     left_out: Sequence[str] = (),
 ) -> Coverage:
@@ -79,7 +130,7 @@ def coverage(
     known = list(dict.fromkeys([*subject.blocks, *seen]))
     missing = [(name, why) for name, why in _reasons(subject, taps, parameters, arrays) if name not in left_out]
     missing += [(name, "attach() was not asked for it by metrics=") for name in left_out]
-    missing += [(name, why) for name, why in taps.skipped.items()]
+    missing += [*subject.unreadable.items(), *taps.skipped.items()]
     if seen:
         missing += [(name, "never called through its __call__") for name in known if name not in seen]
     missing += [(name, "its state is not a float tensor of its shape") for name in sorted(parameters.skipped_state)]
@@ -87,7 +138,7 @@ def coverage(
     fused = {name for name in taps.fused if not any(name == a or name.startswith(f"{a}.") for a, _ in taps.attention)}
     expected = len(taps.attention) + len(fused)
     return Coverage(
-        parameters=(len(parameters.with_gradient), len(parameters.names)),
+        parameters=(len(parameters.with_gradient), len({*parameters.names, *subject.unreadable})),
         layers=(len(seen), len(known)),
         attention=(len(taps.attention), expected),
         not_observed=tuple(missing),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -26,6 +27,7 @@ from stabilitylens.hooks.selection import taps_of
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import FORWARD, ForwardTaps
+from stabilitylens.hooks.together import ranks_of, together
 from stabilitylens.metrics import Metric, compute
 from stabilitylens.recipe import Recipe
 
@@ -53,13 +55,16 @@ class Lens:
     ) -> None:
         self.guard, self.logdir = guard, logdir
         self._subject, self._optimizers, self._scaler = subject, list(optimizers), scaler
-        self._cadence, self._metrics, self._wanted = cadence(every, guard), metrics, taps_of(metrics)
+        ranks = ranks_of(every, guard)
+        self._cadence = cadence(every, guard, ranks.agree) if ranks is not None else cadence(every, guard)
+        self._metrics, self._wanted = metrics, taps_of(metrics)
         self._forward = bool(self._wanted & FORWARD)
         self._slots = Slots(subject.device)
         head = find_head(subject.model, subject.names, set(subject.blocks))
         self._taps = ForwardTaps(subject.names, set(subject.blocks), head, self._slots, self.guard, self._wanted)
         self._parameters = ParameterTaps(subject.parameters, self._slots, self._wanted)
-        self._recorder = Recorder(logdir, subject, recipe, every, metrics, anatomy, guard)
+        self._recorder = Recorder(logdir, subject, recipe, every, metrics, anatomy, guard, ranks)
+        self._together = together(subject, self._taps, self._parameters, self._recorder, metrics, ranks, guard)
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
         self._compiled = CompiledTaps(
             subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
@@ -108,6 +113,8 @@ class Lens:
         self._finish_step(loss, scalars)
         if self._sampling:
             self._sample()
+        elif self._together is not None:
+            self._together.between(self.step_number)
         self.step_number += 1
         self._begin_step()
 
@@ -130,6 +137,8 @@ class Lens:
         for call in (*self._closing, self._entry.remove, self._compiled.remove, *(handle.remove for handle in self._handles)):
             call()
         self._subject.release()
+        if self._together is not None:
+            self._together.close(self.step_number)
         self._recorder.close(self.step_number)
 
     def on_close(self, call: Callable[[], object]) -> None:
@@ -146,7 +155,7 @@ class Lens:
 
     def _begin_step(self) -> None:
         due = self._cadence.due(self.step_number) or self.step_number == self._first_step
-        self._sampling = due and self._recorder.writes
+        self._sampling = due and (self._together is None or self._together.samples)
         self._scalars: dict[str, Tensor | float] = {}
         self._losses: list[Tensor | float] = []
         self._norms: dict[tuple[str, int], Tensor] = {}
@@ -183,7 +192,7 @@ class Lens:
         if self._sampling and tap in self._wanted:
             self._parameters.gradients(tap, scale, mine)
         if self._sampling and "expert_grad" in self._wanted and not (tap == "grad_clipped" and self._gradients_read):
-            self._taps.experts.read_gradients(self._slots, scale)
+            self._taps.routers.read_gradients(self._slots, scale)
         norm = self._parameters.gradient_norm(scale, mine)
         if norm is not None:
             self._norms[tap, id(optimizer)] = norm
@@ -237,8 +246,9 @@ class Lens:
         if loss is not None or not micro:
             self._note_loss(loss)
             micro = self._losses or micro
-        if not micro:
+        if not micro and self._together is None:  # of pipeline stages only the last one has a loss
             self.guard.say("lens.step() was given no loss, so loss is not observed: call lens.step(loss)")
+        if not micro:
             return None
         total = mean(micro)
         if isinstance(total, float) or total.device.type == "cpu":
@@ -277,13 +287,21 @@ class Lens:
 
     @guarded("computing the metrics of a sampled step")
     def _sample(self) -> None:
+        rows, loss_scale = self._rows(), float(self._scalars.get("loss_scale", 1.0))
+        if self._together is not None:
+            self._together.sample(self.step_number, rows, self._rates, loss_scale)
+        elif rows is not None:
+            layout = self._layout()
+            arrays = compute(assemble(rows, layout, self._rates, loss_scale), self._metrics)
+            self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
+
+    @guarded("reading what the taps left")
+    def _rows(self) -> dict[str, dict[Hashable, np.ndarray]]:
         rows = self._slots.read()
         self._slots.clear()
         if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
-        layout = self._layout()
-        arrays = compute(assemble(rows, layout, self._rates, float(self._scalars.get("loss_scale", 1.0))), self._metrics)
-        self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
+        return rows
 
     def _layout(self) -> Layout:
         declared = [(name, 0) for name in self._subject.blocks]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from stabilitylens.hooks.shares import is_partial, local
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.kernels import second_moments, sum_of_squares
 
@@ -17,7 +18,8 @@ CHUNK = 1 << 20
 
 
 def values_of(grad: Tensor) -> Tensor:
-    """A gradient's entries; of a sparse one those that it has, each once."""
+    """The entries of a gradient that this process holds; of a sparse one those that it has, each once."""
+    grad = local(grad)
     return grad.coalesce().values() if grad.is_sparse else grad
 
 
@@ -50,6 +52,10 @@ class ParameterTaps:
         parameters: the trainable ones, each once, by canonical name.
         slots: where rows go; keys are indices into ``parameters``.
         wanted: the taps that are read.
+
+    Attributes:
+        counted: indices of those that this process counts, so that the processes together count each element once;
+            None for all.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots, wanted: frozenset[str]) -> None:
@@ -61,6 +67,7 @@ class ParameterTaps:
         self._before: dict[int, Tensor] = {}
         self.with_gradient: set[int] = set()
         self.skipped_state: set[str] = set()
+        self.counted: set[int] | None = None
 
     def adopt(self, optimizers: Iterable[Optimizer], trainable: Callable[[], dict[str, nn.Parameter]]) -> None:
         """Take in parameters of the model that optimizers own and that have become trainable since."""
@@ -97,10 +104,11 @@ class ParameterTaps:
         """
         for i in range(len(self.parameters)) if only is None else only:
             grad = self.parameters[i].grad
-            if grad is None:
+            if grad is None or is_partial(grad):
                 continue
-            row = second_moments(values_of(grad))
-            row[0] = grad.numel()
+            values = values_of(grad)
+            row = second_moments(values)
+            row[0] = local(grad).numel()
             if scale is not None:
                 row[3] /= scale * scale
                 row[4] /= scale
@@ -109,11 +117,12 @@ class ParameterTaps:
 
     @torch.no_grad()
     def gradient_norm(self, scale: Tensor | float | None = None, only: Iterable[int] | None = None) -> Tensor | None:
-        """L2 norm of all gradients together, fp64, on their device; None where no parameter has one."""
-        chosen = self.parameters if only is None else [self.parameters[i] for i in only]
-        grads = [values_of(p.grad) for p in chosen if p.grad is not None]
+        """L2 norm of all gradients that this process counts, fp64, on their device; None where there are none."""
+        chosen = range(len(self.parameters)) if only is None else only
+        mine = [self.parameters[i] for i in chosen if self.counted is None or i in self.counted]
+        grads = [values_of(p.grad) for p in mine if p.grad is not None and not is_partial(p.grad)]
         if not grads:
-            return None
+            return None if self.counted is None or not mine else torch.zeros((), dtype=torch.float64)
         total = torch.stack([sum_of_squares(g).to(grads[0].device) for g in grads]).sum()
         return total.sqrt() if scale is None else total.sqrt() / scale
 
@@ -121,11 +130,11 @@ class ParameterTaps:
     def before_update(self, optimizer: Optimizer) -> None:
         """Keep a copy of the parameters until :meth:`after_update`, when activations are long freed."""
         for i in self.owned(optimizer):
-            parameter = self.parameters[i]
+            parameter = local(self.parameters[i].detach())
             if "param" in self._wanted:
                 self._slots.add("param", i, second_moments(parameter))
             if "update" in self._wanted:
-                self._before[i] = parameter.detach().clone()
+                self._before[i] = parameter.clone()
 
     @torch.no_grad()
     def after_update(self, optimizer: Optimizer) -> None:
@@ -133,7 +142,8 @@ class ParameterTaps:
         for i in self.owned(optimizer):
             before = self._before.pop(i, None)
             if before is not None:
-                self._slots.add("update", i, second_moments(torch.sub(self.parameters[i].detach(), before, out=before)))
+                parameter = local(self.parameters[i].detach())
+                self._slots.add("update", i, second_moments(torch.sub(parameter, before, out=before)))
         for group in optimizer.param_groups:
             if is_adam(group) and "adam" in self._wanted:
                 self._adam(optimizer, group)
@@ -144,7 +154,7 @@ class ParameterTaps:
             i = self._index.get(id(parameter))
             state = optimizer.state.get(parameter, {})
             moment, step, grad = state.get("exp_avg_sq"), state.get("step"), parameter.grad
-            if i is None or grad is None or moment is None or step is None:
+            if i is None or grad is None or moment is None or step is None or is_partial(grad):
                 continue
             if grad.is_sparse:
                 self.skipped_state.add(self.names[i])
@@ -152,4 +162,4 @@ class ParameterTaps:
             if not isinstance(moment, Tensor) or not moment.is_floating_point() or moment.shape != grad.shape:
                 self.skipped_state.add(self.names[i])
                 continue
-            self._slots.put("adam", i, adam_row(grad, moment, step, beta2, eps))
+            self._slots.put("adam", i, adam_row(local(grad), local(moment), step, beta2, eps))

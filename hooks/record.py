@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,12 +17,13 @@ from stabilitylens import __version__
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.header import Coverage, Header
 from stabilitylens.hooks.cadence import Every, describe
-from stabilitylens.hooks.coverage import coverage
+from stabilitylens.hooks.coverage import ParametersSeen, SubjectSeen, TapsSeen, coverage
+from stabilitylens.hooks.distributed import Ranks
 from stabilitylens.hooks.guard import Guard
-from stabilitylens.hooks.parameters import ParameterTaps
+from stabilitylens.hooks.per_rank import RANK_METRICS
+from stabilitylens.hooks.ring import RING, Waiting, without_gradients
 from stabilitylens.hooks.sample import Layout
 from stabilitylens.hooks.subject import Subject
-from stabilitylens.hooks.taps import ForwardTaps
 from stabilitylens.metrics import METRICS, Metric
 from stabilitylens.recipe import Recipe
 from stabilitylens.writers.recording import RunWriter, is_begun
@@ -37,10 +37,12 @@ class Recorder:
     Where the folder holds a run already, a session that goes on with it opens with its first record: only then
     is it known at which step it begins, and one that dies before it has recorded anything supersedes nothing.
 
-    Of several processes the first one records, so that a run has one writer.
+    Of several processes the first one records, so that a run has one writer; scalars wait for the next sample, when
+    those of all processes are put together.
 
     Args:
         logdir: the run's folder.
+        ranks: the processes that train together, None for a single one.
     """
 
     def __init__(
@@ -52,8 +54,9 @@ class Recorder:
         metrics: Sequence[Metric],
         anatomy: Anatomy | None,
         guard: Guard,
+        ranks: Ranks | None = None,
     ) -> None:
-        self._subject, self.guard = subject, guard
+        self._subject, self.guard, self._ranks = subject, guard, ranks
         self._left_out = tuple(m.name for m in METRICS if m not in metrics and not m.every_step and not m.opt_in)
         self._logdir = logdir
         self._writer: RunWriter | None = None
@@ -61,17 +64,26 @@ class Recorder:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
         self._header = Header(
             created=time.time(),
-            metrics={m.name: m.meta for m in METRICS},
+            metrics={m.name: m.meta for m in METRICS} | (RANK_METRICS if ranks else {}),
             labels={"layer": tuple(subject.blocks)},
             anatomy=anatomy,
             recipe=recipe,
             sampling={"every": describe(every)},
             versions=versions | {"stabilitylens": __version__},
         )
-        self.writes = not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
         if self.writes and not is_begun(logdir):
             self._writer = RunWriter(logdir)
             self._writer.header(self._header)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process keeps the record."""
+        return self._ranks is None or self._ranks.writes
+
+    @property
+    def full(self) -> bool:
+        """Whether as many steps wait as may."""
+        return len(self._ring) >= RING
 
     @property
     def coverage(self) -> Coverage:
@@ -94,17 +106,31 @@ class Recorder:
     def step(self, step: int, scalars: Scalars, *, flush: bool) -> None:
         """Record the scalars of a step, at once where they are on the host, else with the next sample."""
         self._ring.append((step, scalars))
+        if self._ranks is not None:
+            return
         waits = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in scalars.values())
         if flush or not waits:
             self.flush()
 
     def flush(self) -> None:
-        """Write every step that waits: one copy from the device for all of them."""
-        ring, self._ring = self._ring if self.writes else [], []
+        """Write every step that waits."""
+        if self.writes:
+            waiting = self.take()
+            self.write(without_gradients(waiting) if self._ranks is not None and self._subject.sharded else waiting)
+
+    def take(self) -> Waiting:
+        """The steps that wait, no longer: one copy from the device for all of them."""
+        ring, self._ring = self._ring, []
         tensors = [v.detach().double().reshape(()) for _, scalars in ring for v in scalars.values() if isinstance(v, Tensor)]
         host = iter(torch.stack(tensors).tolist() if tensors else [])
-        for step, scalars in ring:
-            numbers = {k: next(host) if isinstance(v, Tensor) else float(v) for k, v in scalars.items()}
+        return [
+            (step, {k: next(host) if isinstance(v, Tensor) else float(v) for k, v in scalars.items()})
+            for step, scalars in ring
+        ]
+
+    def write(self, waiting: Waiting) -> None:
+        """Record the scalars of steps."""
+        for step, numbers in waiting:
             skipped = numbers.pop("skipped", 0.0) > 0
             self._open(step).step(step, numbers | ({"skipped": 1.0} if skipped else {}))
             if skipped:
@@ -122,13 +148,14 @@ class Recorder:
         step: int,
         arrays: Mapping[str, Float[np.ndarray, "*where"]],
         layout: Layout,
-        taps: ForwardTaps,
-        parameters: ParameterTaps,
+        taps: TapsSeen,
+        parameters: ParametersSeen,
+        subject: SubjectSeen | None = None,
     ) -> None:
         """Record the arrays of a sampled step, after a header that says what they are if that has changed."""
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
-        seen = coverage(self._subject, taps, parameters, arrays, self._left_out)
+        seen = coverage(subject or self._subject, taps, parameters, arrays, self._left_out)
         recipe = header.recipe
         if recipe is not None and recipe.precision is None:
             recipe = replace(recipe, precision=taps.precision)

@@ -10,6 +10,7 @@ from torch import nn
 
 from stabilitylens.hooks.anatomy.blocks import find_blocks
 from stabilitylens.hooks.names import canonical_names
+from stabilitylens.hooks.shares import is_spread, unreadable
 
 _OBSERVED: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
@@ -26,11 +27,6 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def is_sharded(parameter: nn.Parameter) -> bool:
-    """Whether this process holds only a part of a parameter, or none of it."""
-    return hasattr(parameter, "placements") or hasattr(parameter, "ds_id") or parameter.numel() == 0
-
-
 class Subject:
     """The parts of one model.
 
@@ -38,12 +34,14 @@ class Subject:
         names: canonical name of each module; blocks: the repeated ones by name, in order.
         holders: the model itself and the modules between it and its blocks.
         parameters: the trainable ones, each once, by canonical name.
-        sharded: some parameter is spread over processes, so that none is observed.
+        unreadable: parameters that nothing can be said of, with the reason.
+        sharded: some parameter is spread over processes, so that one of them alone knows no norm.
+        apart: why the processes do not put their parts together; empty where they do.
         compiled: the model is compiled already, so that its forward can't be observed.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model
+        self.model, self.apart = model, ""
         canonical = canonical_names(model)
         self.names = {module: canonical[path] for path, module in model.named_modules()}
         self.compiled = is_compiled(model)
@@ -54,15 +52,12 @@ class Subject:
         self.device = torch.device("cpu") if first is None else first.device
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trainable now, each once, by canonical name; none where any is sharded.
-
-        What one process holds of a sharded parameter says nothing of its norm.
-        """
-        self.sharded = any(is_sharded(p) for p in self.model.parameters())
-        if self.sharded:
-            return {}
+        """The parameters that are trainable now and can be read, each once, by canonical name."""
         canonical = canonical_names(self.model)
-        return {canonical[path]: p for path, p in self.model.named_parameters() if p.requires_grad}
+        trainable = {canonical[path]: p for path, p in self.model.named_parameters() if p.requires_grad}
+        self.unreadable = {name: why for name, p in trainable.items() if (why := unreadable(p))}
+        self.sharded = any(map(is_spread, trainable.values()))
+        return {name: p for name, p in trainable.items() if name not in self.unreadable}
 
     def _holders(self) -> list[nn.Module]:
         inside = set(self.blocks.values())
