@@ -1,131 +1,198 @@
-"""What a lens costs: step time with it over step time without it, in one process, alternating.
+"""What a lens costs: CPU time of a step with it over that of a step without it, in one process, alternating.
 
-    python -m benchmarks.overhead [--pairs 200] [--every 10] [--model llama-4x256]
+    python -m benchmarks.overhead [--rows default idle …] [--pairs 200] [--threads 1]
 
-Three copies of one model train side by side on the same batches, one step each in turn: bare, with a lens,
-and bare again. Printed are the ratios of the mean and of the median CPU time of a step, for the lens against
-bare and, beside it, for bare against bare, which is what the machine's noise makes of a ratio of one.
+Copies of one model train side by side on the same batches, one step each in turn: bare, observed, and bare again, which
+is what the machine's noise makes of a ratio of one. Printed are the ratios of the mean and of the median CPU time of a
+step, with the half-width of a 95 % interval of the mean's. Without ``--rows`` the whole table is measured (hours).
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 import stabilitylens as sl
+from benchmarks.loops import SETTINGS, Attach, Loop, Ours, ours
+from benchmarks.memory import peaks
+from benchmarks.peers import installed
 
-VOCABULARY = 1024
-
-
-def llama(layers: int, width: int) -> nn.Module:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,
-            num_attention_heads=max(1, width // 64), attn_implementation="sdpa",
-        )
-    )  # fmt: skip
+#: steps before the clock starts, of each copy
+WARM_UP = 10
+GRADIENTS = ("grad_norm", "grad_norm_clipped", "grad_rms", "param_norm", "update_ratio", "update_rms")
+NEVER = 10**9
 
 
-def gpt2(layers: int, width: int) -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
 
-    config = GPT2Config(vocab_size=VOCABULARY, n_positions=256, n_embd=width, n_layer=layers, n_head=width // 64)
-    return GPT2LMHeadModel(config)
-
-
-#: model, sequence length, batch
-SETTINGS = {
-    "llama-4x256": (lambda: llama(4, 256), 128, 8),
-    "llama-16x256": (lambda: llama(16, 256), 128, 8),
-    "gpt2-12x768": (lambda: gpt2(12, 768), 256, 4),
-}
+    setting: str
+    what: str
+    attach: Attach
+    limit: float | None = None
+    compiled: bool = False
 
 
-class Loop:
-    """One training loop that is stepped from outside."""
-
-    def __init__(self, model: nn.Module, logdir: Path | None, every: int) -> None:
-        self.model = copy.deepcopy(model).train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
-        self.lens = sl.attach(self.model, self.optimizer, logdir, every=every) if logdir else None
-        self.seconds: list[float] = []
-
-    def step(self, x: torch.Tensor) -> None:
-        began = time.process_time()
-        loss = self.model(input_ids=x, labels=x).loss
-        loss.backward()
-        if self.lens:
-            self.lens.grads_ready()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        if self.lens:
-            self.lens.step(loss)
-        self.seconds.append(time.process_time() - began)
+def table() -> dict[str, Row]:
+    """Every row by name."""
+    rows = {
+        "idle": Row("llama-4x256", "attached, not sampling", ours(every=NEVER), 1.005),
+        "default": Row("llama-4x256", "every=10, every metric", ours(), 1.03),
+        "dense": Row("llama-4x256", "every=1, every metric", ours(every=1), 1.25),
+        "gradients": Row("llama-4x256", "every=1, gradients and updates", ours(every=1, metrics=GRADIENTS), 1.05),
+        "idle-compiled": Row("llama-4x256", "compiled, not sampling", ours(every=NEVER), 1.005, True),
+        "default-compiled": Row("llama-4x256", "compiled, every=10", ours(), 1.03, True),
+        "default-vit": Row("vit-s", "every=10, every metric", ours(), 1.03),
+        "dense-vit": Row("vit-s", "every=1, every metric", ours(every=1)),
+        "default-12x768": Row("gpt2-12x768", "every=10, every metric", ours(), 1.03),
+        "dense-12x768": Row("gpt2-12x768", "every=1, every metric", ours(every=1), 1.15),
+    }
+    return rows | {name: Row("llama-4x256", f"{name}, its defaults", attach) for name, attach in installed().items()}
 
 
-def ratio(a: list[float], b: list[float]) -> tuple[float, float, float]:
+def ratio(a: list[float], b: list[float]) -> str:
     """Mean and median of a over those of b, and the half-width of a 95 % interval of the first."""
     pairs = [x / y for x, y in zip(a, b, strict=True)]
     width = 1.96 * statistics.stdev(pairs) / len(pairs) ** 0.5
-    return statistics.fmean(a) / statistics.fmean(b), statistics.median(a) / statistics.median(b), width
+    return f"{statistics.fmean(a) / statistics.fmean(b):.3f} ± {width:.3f} | {statistics.median(a) / statistics.median(b):.3f}"
 
 
-def bytes_of(logdir: Path) -> int:
-    return sum(p.stat().st_size for p in logdir.rglob("*") if p.is_file())
+def measure(row: Row, pairs: int) -> str:
+    """A line of the table: model, observer, limit, mean and median against bare, bare against bare."""
+    setting = SETTINGS[row.setting]
+    torch.manual_seed(0)
+    model = setting.make()
+    with tempfile.TemporaryDirectory() as folder:
+        kinds = (None, row.attach, None)
+        loops = [Loop(model, attach, Path(folder) / str(i), compiled=row.compiled) for i, attach in enumerate(kinds)]
+        for i in range(pairs + WARM_UP):
+            batch = setting.batch()
+            for loop in loops if i % 2 else reversed(loops):
+                loop.step(batch)
+        bare, seen, again = (loop.seconds[WARM_UP:] for loop in loops)
+        for loop in loops:
+            loop.close()
+    limit = f"{row.limit:.3f}" if row.limit else ""
+    return f"| {row.setting} | {row.what} | {limit} | {ratio(seen, bare)} | {ratio(again, bare)} | {1e3 * statistics.fmean(bare):.0f} |"
 
 
-def written_by_a_sample(model: nn.Module, shape: tuple[int, int]) -> tuple[int, int]:
+def seconds_of(call: Callable[[], object], times: int) -> float:
+    """Median CPU time of a call."""
+    taken = []
+    for _ in range(times):
+        began = time.process_time()
+        call()
+        taken.append(time.process_time() - began)
+    return statistics.median(taken)
+
+
+def idle_calls(setting: str, compiled: bool = False) -> str:
+    """What the lens does in a step that is not sampled, call by call, over a bare step."""
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        loop = Loop(SETTINGS[setting].make(), ours(every=NEVER), Path(folder), compiled=compiled)
+        batch = SETTINGS[setting].batch()
+        for _ in range(WARM_UP):
+            loop.step(batch)
+        loss = loop.forward(**batch).loss
+        loss.backward()
+        assert isinstance(loop.observer, Ours)
+        lens = loop.observer.lens
+
+        def step() -> None:
+            loop.observer.before_clipping(loss)
+            lens._before_update(loop.optimizer, (), {})
+            lens._after_update(loop.optimizer)
+            loop.observer.after_update(loss)
+
+        hook = seconds_of(lambda: lens._entry._enter(loop.model, ()), 2000)
+        norm = seconds_of(lens._parameters.gradient_norm, 200)
+        mine, bare = seconds_of(step, 200) + 2 * hook, statistics.median(loop.seconds[WARM_UP // 2 :])
+        loop.close()
+    return (
+        f"{setting}: the calls of a step that is not sampled take {1e3 * mine:.2f} ms ({1e3 * norm:.2f} ms of it the gradient norm, "
+        f"{1e6 * hook:.1f} µs a hook) of {1e3 * bare:.0f} ms: ratio {1 + mine / bare:.4f}"
+    )
+
+
+def graphs() -> str:
+    """Graph breaks and recompilations of an observed model that is compiled."""
+    import torch._dynamo.utils as dynamo
+
+    torch._dynamo.reset()
+    setting = SETTINGS["llama-4x64"]
+    with tempfile.TemporaryDirectory() as folder:
+        loop = Loop(setting.make(), ours(every=2), Path(folder), compiled=True)
+        for _ in range(3):
+            loop.step(setting.batch())
+        first = dynamo.counters["stats"]["unique_graphs"]
+        for _ in range(9):
+            loop.step(setting.batch())
+        breaks = sum(dynamo.counters["graph_break"].values())
+        loop.close()
+        return f"compiled: {breaks} graph breaks, {dynamo.counters['stats']['unique_graphs'] - first} recompilations after the third step"
+
+
+def layers(repeats: int = 8) -> Iterator[str]:
+    """What a sampled step costs beyond a bare one, by depth."""
+    for depth in (4, 16, 64):
+        setting = SETTINGS[f"llama-{depth}x64"]
+        with tempfile.TemporaryDirectory() as folder:
+            model = setting.make()
+            loops = [Loop(model, None, Path(folder)), Loop(model, ours(every=1), Path(folder))]
+            for _ in range(repeats + 3):
+                batch = setting.batch()
+                for loop in loops:
+                    loop.step(batch)
+            extra = statistics.median(loops[1].seconds[3:]) - statistics.median(loops[0].seconds[3:])
+            loops[1].close()
+        yield f"{depth} layers of width 64: a sampled step costs {1e3 * extra:.1f} ms more, {1e3 * extra / depth:.2f} ms a layer"
+
+
+def written(setting: str) -> str:
     """Bytes that a sampled step writes beyond an ordinary one, and the array elements in it."""
     with tempfile.TemporaryDirectory() as folder:
-        loop = Loop(model, Path(folder), every=2)
+        loop = Loop(SETTINGS[setting].make(), ours(every=2), Path(folder))
         sizes = []
         for _ in range(6):
-            loop.step(torch.randint(0, VOCABULARY, shape))
-            sizes.append(bytes_of(Path(folder)))
-        loop.lens.close()
-        run = sl.load(folder)
-        elements = sum(s.values[-1].size for s in run.values() if s.axes)
-    return (sizes[5] - sizes[4]) - (sizes[4] - sizes[3]), elements
+            loop.step(SETTINGS[setting].batch())
+            sizes.append(sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file()))
+        loop.close()
+        elements = sum(s.values[-1].size for s in sl.load(folder).values() if s.axes)
+    size = (sizes[5] - sizes[4]) - (sizes[4] - sizes[3])
+    return f"{setting}: a sampled step writes {size} bytes for {elements} array elements: {(size - 4.5 * elements) / 1024:.1f} KB + 4.5 x elements"
 
 
 def main() -> None:
+    rows = table()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=200)
-    parser.add_argument("--every", type=int, default=10)
-    parser.add_argument("--model", choices=SETTINGS, default="llama-4x256")
+    parser.add_argument("--rows", nargs="*", choices=[*rows, "calls", "graphs", "layers", "written", "memory"])
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    make, length, batch = SETTINGS[options.model]
-    model = make()
-    with tempfile.TemporaryDirectory() as folder:
-        loops = [Loop(model, None, 1), Loop(model, Path(folder), options.every), Loop(model, None, 1)]
-        for i in range(options.pairs + 10):
-            x = torch.randint(0, VOCABULARY, (batch, length))
-            for loop in loops if i % 2 else reversed(loops):
-                loop.step(x)
-        bare, seen, again = (loop.seconds[10:] for loop in loops)
-        loops[1].lens.close()
-    sampled = [s for i, s in enumerate(seen, start=11) if i % options.every == 0]
-    print(f"{options.model}, sequence {length}, batch {batch}, every={options.every}, {len(bare)} pairs, {options.threads} thread")
-    print(f"bare step: mean {1e3 * statistics.fmean(bare):.1f} ms, median {1e3 * statistics.median(bare):.1f} ms of CPU time")
-    for name, other in (("lens / bare", seen), ("bare / bare", again)):
-        mean, median, width = ratio(other, bare)
-        print(f"{name}: mean {mean:.3f} (± {width:.3f}), median {median:.3f}")
-    print(f"a sampled step over a bare one: mean {statistics.fmean(sampled) / statistics.fmean(bare):.3f}")
-    size, elements = written_by_a_sample(model, (batch, length))
-    print(f"a sampled step writes {size} bytes more than another, for {elements} array elements: {(size - 4.5 * elements) / 1024:.1f} KB + 4.5 x elements")
+    wanted = [*rows, "calls", "graphs", "layers", "written", "memory"] if options.rows is None else options.rows
+    print(f"torch {torch.__version__}, {options.threads} thread(s), {options.pairs} pairs")
+    print("| model | observer | limit | mean | median | bare/bare mean | median | bare step, ms |\n|---|---|---|---|---|---|---|---|")
+    for name in (n for n in wanted if n in rows):
+        print(measure(rows[name], options.pairs), flush=True)
+    extra: dict[str, Callable[[], Iterator[str]]] = {
+        "calls": lambda: map(idle_calls, ("llama-4x256", "gpt2-12x768")),
+        "graphs": lambda: iter([graphs()]),
+        "layers": layers,
+        "written": lambda: map(written, ("llama-4x256", "llama-64x64")),
+        "memory": lambda: peaks("gpt2-12x768"),
+    }
+    for name in (n for n in wanted if n in extra):
+        print(*extra[name](), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ ROW = 4096
 CHUNK = 1 << 18
 
 
-def _flat(x: Tensor) -> Iterator[Float[Tensor, "row element"]]:
+def rows_of(x: Tensor) -> Iterator[Float[Tensor, "row element"]]:
     """The elements of a tensor as fp32 or fp64 rows: all full rows, then the rest as one."""
     flat = x.detach().reshape(-1)
     if flat.is_complex():
@@ -38,7 +38,7 @@ def _flat(x: Tensor) -> Iterator[Float[Tensor, "row element"]]:
 def sum_of_squares(x: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:
     r"""$\sum x^2$ in fp64, relative error about 1e-7; inf or NaN only where an element is."""
     total = x.new_zeros((), dtype=torch.float64)
-    for rows in _flat(x):
+    for rows in rows_of(x):
         norms = torch.linalg.vector_norm(rows, dim=1).double()
         total = total + torch.dot(norms, norms)
     if x.device.type == "cpu" and not torch.isfinite(total):
@@ -69,7 +69,7 @@ def moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
     """All fields of ``stabilitylens.moments.Moments`` in their order, fp64: four passes over the tensor."""
     row = second_moments(x)
     row[1:3] = 0
-    for part in _flat(x):
+    for part in rows_of(x):
         row[1] += part.sum(1).double().sum()
         row[2] += torch.linalg.vector_norm(part, ord=1, dim=1).double().sum()
     return row
@@ -79,7 +79,7 @@ def fourth_moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
     r"""The fields of ``FourthMoments``, fp64: how many elements, $\sum x^2$ and $\sum x^4$."""
     row = torch.zeros(3, dtype=torch.float64, device=x.device)
     row[0] = x.numel()
-    for part in _flat(x):
+    for part in rows_of(x):
         squares = part.double().square()
         row[1] += squares.sum()
         row[2] += squares.square().sum()
