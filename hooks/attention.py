@@ -22,6 +22,7 @@ from torch import Tensor
 
 from stabilitylens.hooks.arrange import Arranged, as_heads, number, operands
 from stabilitylens.hooks.functions import After, Function, named
+from stabilitylens.hooks.origins import Origin, OriginWatch, Overwritten
 from stabilitylens.hooks.provenance import Provenance
 
 SDPA = frozenset({F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention})
@@ -34,8 +35,10 @@ CARRIERS = named(
     "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "masked_fill", "masked_fill_", "where", "view",
     "reshape", "to", "float", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "dropout", "dropout_",
     "clamp", "max", "maximum", "nan_to_num", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "expand",
-    "tanh", "tanh_", "cat", "concat", "__getitem__",
+    "cat", "concat", "__getitem__",
 )  # fmt: skip
+#: bound a tensor of logits
+CAPS = named("tanh", "tanh_")
 #: change the layout of q or k and nothing else
 LAYOUTS = named(
     "view", "reshape", "transpose", "permute", "contiguous", "flatten", "unflatten", "swapaxes", "movedim", "unbind",
@@ -54,6 +57,10 @@ class Resolved:
     mask: Tensor | None = None
     causal: bool = False
     logits: Tensor | None = None
+    query_proj: Tensor | None = None
+    key_proj: Tensor | None = None
+    soft_cap: float | None = None
+    capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,22 @@ class Call:
 
     tensors: tuple[Tensor, ...]
     resolve: Callable[[], Resolved]
+
+
+def projected(origin: Origin | None, entered: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """What a projection made of the rows of q or k, arranged as they are; None where that can't be told.
+
+    Where nothing has changed them since, they are what entered.
+    """
+    if origin is None or entered.is_nested:
+        return None
+    if not origin.changed:
+        return entered
+    try:
+        made = arrange(origin.values())
+    except (Overwritten, RuntimeError, IndexError):
+        return None
+    return made if made.shape[:-1] == entered.shape[:-1] else None
 
 
 #: numbers, or tensors of one element, each with the power that it stands in
@@ -86,13 +109,19 @@ class _Logits:
     key_factors: Factors = ()
     heads: int | None = None
     logits: Tensor | None = None
+    capped: bool = False
 
 
 class AttentionWatch:
-    """Finds attention calls among the torch functions of a forward and hands each to ``emit``."""
+    """Finds attention calls among the torch functions of a forward and hands each to ``emit``.
 
-    def __init__(self, emit: Callable[[Call], None]) -> None:
-        self._emit = emit
+    Args:
+        emit: is told of each call.
+        origins: knows what the projections of q and k made.
+    """
+
+    def __init__(self, emit: Callable[[Call], None], origins: OriginWatch) -> None:
+        self._emit, self._origins = emit, origins
         self._known: Provenance[_Logits] = Provenance()
         self._scaled: Provenance[Factors] = Provenance()
         self._folded: Provenance[int] = Provenance()
@@ -100,6 +129,7 @@ class AttentionWatch:
         self._heads: int | None = None
         self.after: dict[Function, After] = (
             dict.fromkeys(CARRIERS | LAYOUTS, self._carry)
+            | dict.fromkeys(CAPS, self._cap)
             | dict.fromkeys(FACTORS, self._multiply)
             | dict.fromkeys(DIVISORS, self._divide)
             | dict.fromkeys(PRODUCTS, self._product)
@@ -128,9 +158,14 @@ class AttentionWatch:
         factor = q.shape[-1] ** -0.5 if scale is None else scale
         causal = bool(given.get("is_causal"))
         tensors = (q, k, v) if mask is None else (q, k, v, mask)
+        of_query, of_key = self._origins.get(q), self._origins.get(k)
 
         def resolve() -> Resolved:
-            return Resolved(as_heads(q), as_heads(k), as_heads(v), float(factor), mask, causal)
+            query, key = as_heads(q), as_heads(k)
+            return Resolved(
+                query, key, as_heads(v), float(factor), mask, causal,
+                query_proj=projected(of_query, query, as_heads), key_proj=projected(of_key, key, as_heads),
+            )  # fmt: skip
 
         self._emit(Call(tensors, resolve))
 
@@ -148,6 +183,11 @@ class AttentionWatch:
             of_query, of_key = (self._scaled.get(x.tensor) or () for x in (pair.left, pair.right))
             heads = self._heads or self._folded.get(pair.left.tensor)
             self._known.set(out, _Logits(pair.left, pair.right.transposed(), factors, of_query, of_key, heads))
+
+    def _cap(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        known = self._known.get(args[0])
+        if known is not None and known.logits is None:
+            self._known.set(out, replace(known, capped=True))
 
     def _carry(self, func: Function, args: tuple[Any, ...], _k: dict[str, Any], out: Any) -> None:
         if len(self._known) and isinstance(out, Tensor):
@@ -203,6 +243,7 @@ class AttentionWatch:
     def _finish(self, known: _Logits, value: Arranged | None) -> None:
         logits, heads = known.logits, known.heads
         assert logits is not None
+        origin_q, origin_k = self._origins.get(known.query.tensor), self._origins.get(known.key.tensor)
 
         def resolve() -> Resolved:
             of_query, of_key = _product_of(known.query_factors), _product_of(known.key_factors)
@@ -210,7 +251,10 @@ class AttentionWatch:
             k = as_heads(known.key(), logits, heads) / of_key
             v = None if value is None else as_heads(value(), logits, heads)
             scale = _product_of(known.factors) * of_query * of_key
-            return Resolved(q, k, v, scale, logits=as_heads(logits, logits, heads))
+            made_q = projected(origin_q, q, lambda x: as_heads(known.query.layout(x), logits, heads))
+            made_k = projected(origin_k, k, lambda x: as_heads(known.key.layout(x), logits, heads))
+            logits_as_heads = as_heads(logits, logits, heads)
+            return Resolved(q, k, v, scale, None, False, logits_as_heads, made_q, made_k, capped=known.capped)
 
         tensors = (known.query.tensor, known.key.tensor, logits)
         self._emit(Call(tensors if value is None else (*tensors, value.tensor), resolve))

@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stabilitylens.hooks.attention import Resolved
-from stabilitylens.kernels import attention_statistics
-from stabilitylens.kernels.attention_statistics import HIDDEN, Visibility
+from stabilitylens.kernels.attention_statistics import HIDDEN, Visibility, attention_rows
 
 
 def _cast(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -34,10 +33,8 @@ def from_logits(call: Resolved) -> Visibility:
     )
 
 
-def statistics(
-    call: Resolved, cast: torch.dtype | None
-) -> tuple[Float[Tensor, "head field"], Float[Tensor, "kv_head kv_field"]]:
-    """Rows for the ``attention`` and ``key_value`` taps.
+def statistics(call: Resolved, cast: torch.dtype | None) -> dict[str, Float[Tensor, "row field"]]:
+    """Rows by tap: ``attention``, ``key_value`` and, where they are observed, ``query_proj``, ``key_proj``, ``soft_cap``.
 
     Args:
         call: the call.
@@ -46,4 +43,5 @@ def statistics(
     q, k = _cast(call.query, cast), _cast(call.key, cast)
     v = None if call.value is None else _cast(call.value, cast)
     view = Visibility.of(call.mask, call.causal) if call.logits is None else from_logits(call)
-    return attention_statistics(q, k, v, scale=call.scale, view=view)
+    made = (q if call.query_proj is call.query else call.query_proj, k if call.key_proj is call.key else call.key_proj)
+    return attention_rows(q, k, v, scale=call.scale, view=view, soft_cap=call.soft_cap, projections=made, capped=call.capped)

@@ -58,6 +58,7 @@ class FunctionWatch(TorchFunctionMode):
     Args:
         guard: what a watcher raises is counted there and goes no further.
         before, after: watchers by function.
+        always: watchers of whatever function has run, before those of ``after``.
         heads: told the number of heads while a multi-head attention runs, then None.
     """
 
@@ -67,9 +68,10 @@ class FunctionWatch(TorchFunctionMode):
         before: dict[Function, list[Before]],
         after: dict[Function, list[After]],
         heads: Callable[[int | None], None],
+        always: tuple[After, ...] = (),
     ) -> None:
         super().__init__()
-        self.guard, self._before, self._after, self._heads = guard, before, after, heads
+        self.guard, self._before, self._after, self._heads, self._always = guard, before, after, heads, always
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -80,6 +82,8 @@ class FunctionWatch(TorchFunctionMode):
         for before in self._before.get(func, ()):
             self._call(before, func, args, kwargs)
         result = func(*args, **kwargs)
+        for always in self._always:
+            self._call(always, func, args, kwargs, result)
         for after in self._after.get(func, ()):
             self._call(after, func, args, kwargs, result)
         return result

@@ -25,7 +25,7 @@ class Layout:
     """The order of everything that has an axis.
 
     Attributes:
-        layers, attention: sites in the order of a forward.
+        layers, attention, norms: sites in the order of a forward.
         parameters: names of the trainable parameters.
         layer_of, group_of: per parameter, its block and its module outside the blocks; -1 for none.
         groups: names of the modules outside the blocks that own parameters.
@@ -39,9 +39,13 @@ class Layout:
     group_of: Int[np.ndarray, " parameter"]
     groups: Sequence[str]
     n_branches: int = 0
+    norms: Sequence[Site] = ()
 
     @classmethod
-    def of(cls, parameters: Sequence[str], layers: Sequence[Site], attention: Sequence[Site], n_branches: int) -> Layout:
+    def of(
+        cls, parameters: Sequence[str], layers: Sequence[Site], attention: Sequence[Site], n_branches: int,
+        norms: Sequence[Site] = (),
+    ) -> Layout:
         """Assign parameters to the blocks whose names they begin with, and the others to the module that owns them."""
         index = {name: i for i, (name, call) in enumerate(layers) if call == 0}
         layer_of = np.array([_block_of(p, index) for p in parameters], dtype=np.int64)
@@ -50,7 +54,7 @@ class Layout:
         group_of = np.array(
             [groups.index(o) if layer < 0 else -1 for o, layer in zip(owners, layer_of, strict=True)], dtype=np.int64
         )
-        return cls(layers, attention, parameters, layer_of, group_of, groups, n_branches)
+        return cls(layers, attention, parameters, layer_of, group_of, groups, n_branches, norms)
 
     def labels(self) -> dict[str, tuple[str, ...]]:
         """Names of the entries of each axis, for the header."""
@@ -58,6 +62,7 @@ class Layout:
             "layer": tuple(map(site_name, self.layers)),
             "attention": tuple(map(site_name, self.attention)),
             "group": tuple(self.groups),
+            "norm": tuple(map(site_name, self.norms)),
         }
 
 
@@ -102,14 +107,18 @@ def assemble(rows: Rows, layout: Layout, learning_rates: dict[int, float], loss_
     """
     taps = {}
     for tap, entries in rows.items():
-        if tap in ("attention", "key_value"):
+        if tap in ("attention", "key_value", "query_proj", "key_proj", "soft_cap"):
             table = _heads(tap, entries, layout.attention)
         elif tap in ("branch", "stream"):
             table = _branches(tap, entries, layout)
+        elif tap in ("expert", "expert_grad"):
+            table = _heads(tap, entries, layout.layers)
+        elif tap in ("norm_gain", "dyt_alpha"):
+            table = np.stack([entries[site][0] if site in entries else ROW_TYPES[tap].identity() for site in layout.norms])
         elif tap == "logits":
             table = entries["logits"][0]
         else:
-            keys: Sequence[Hashable] = layout.layers if tap in ("resid", "resid_grad") else range(len(layout.parameters))
+            keys: Sequence[Hashable] = layout.layers if tap in ("resid", "resid_grad", "resid_4", "router") else range(len(layout.parameters))
             table = np.stack([entries[k][0] if k in entries else ROW_TYPES[tap].identity() for k in keys])
         if tap == "resid_grad" and loss_scale != 1.0:
             table = table / np.array([1, loss_scale, loss_scale, loss_scale**2, loss_scale, 1])

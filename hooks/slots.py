@@ -9,13 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stabilitylens.moments import AdamMoments, AttentionMoments, KeyValueMoments, LogitMoments, Moments, Statistics
+from stabilitylens.moments import (
+    AdamMoments, AttentionMoments, CappedMoments, ExpertGradMoments, ExpertMoments, FourthMoments, GainMoments,
+    KeyValueMoments, LogitMoments, Moments, NormMoments, RouterMoments, SlopeMoments, Statistics,
+)
 
 #: the row type of each tap
 ROW_TYPES: dict[str, type[Statistics]] = {
     "resid": Moments, "resid_grad": Moments, "branch": Moments, "stream": Moments,
     "attention": AttentionMoments, "key_value": KeyValueMoments, "logits": LogitMoments,
     "param": Moments, "grad": Moments, "grad_clipped": Moments, "update": Moments, "adam": AdamMoments,
+    "query_proj": NormMoments, "key_proj": NormMoments, "soft_cap": CappedMoments, "resid_4": FourthMoments,
+    "norm_gain": GainMoments, "dyt_alpha": SlopeMoments,
+    "router": RouterMoments, "expert": ExpertMoments, "expert_grad": ExpertGradMoments,
 }  # fmt: skip
 
 
@@ -70,9 +76,10 @@ class Slots:
         kept.copy_(torch.where(self._by_max[place], torch.maximum(kept, flat), kept + flat))
 
     def put(self, tap: str, key: Hashable, row: Tensor) -> None:
-        """Set a slot to a row, whatever was added to it before; see :meth:`add`."""
-        start, size = self._place.get((tap, key)) or self._allocate(tap, key, 1)
-        self._data[start : start + size] = row.reshape(-1)
+        """Set a slot to a row, or to rows, whatever was added to it before; see :meth:`add`."""
+        flat = row.reshape(-1)
+        start, size = self._place.get((tap, key)) or self._allocate(tap, key, flat.numel() // len(ROW_TYPES[tap].names()))
+        self._data[start : start + size] = flat
 
     def read(self) -> dict[str, dict[Hashable, np.ndarray]]:
         """Every slot's rows on the host, by tap and key, in order of first use; shape (row, field)."""

@@ -12,12 +12,23 @@ from stabilitylens.hooks.attention import AttentionWatch, Call
 from stabilitylens.hooks.attention_view import statistics
 from stabilitylens.hooks.branches import BranchWatch
 from stabilitylens.hooks.functions import FunctionWatch, merged
+from stabilitylens.hooks.gains import GainWatch, Kind, weight_row
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.modules import ModuleCalls, main_tensor
 from stabilitylens.hooks.opaque import observe
+from stabilitylens.hooks.origins import OriginWatch
+from stabilitylens.hooks.routing import RouterWatch
 from stabilitylens.hooks.slots import Slots
-from stabilitylens.kernels import log_partition, moments, second_moments
+from stabilitylens.kernels import fourth_moments, log_partition, moments, second_moments
 
+#: the taps of a forward and its backward
+FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "key_value", "logits"}) | frozenset(
+    {"query_proj", "key_proj", "soft_cap", "norm_gain", "dyt_alpha", "router", "expert", "resid_4"}
+)
+#: those that are seen in the functions that a block calls
+IN_BLOCKS = FORWARD - {"resid", "resid_grad", "resid_4", "logits"}
+#: those of an attention call
+OF_ATTENTION = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
 #: a module's canonical name and how many calls of it came before in the same forward
 Site = tuple[str, int]
 
@@ -37,18 +48,25 @@ class ForwardTaps:
         blocks: the repeated blocks by name.
         head: name of the module that makes the output logits, if it can be told.
         slots: where rows go.
+        wanted: the taps that are read.
     """
 
-    def __init__(self, names: dict[nn.Module, str], blocks: set[str], head: str | None, slots: Slots, guard: Guard) -> None:
-        self._blocks, self._head, self._slots, self.guard = blocks, head, slots, guard
-        self._attention = AttentionWatch(self._attention_call)
+    def __init__(self, names: dict[nn.Module, str], blocks: set[str], head: str | None, slots: Slots, guard: Guard, wanted: frozenset[str] = FORWARD) -> None:
+        self._blocks, self._head, self._slots, self.guard, self._wanted = blocks, head, slots, guard, wanted
+        self._origins = OriginWatch()
+        self._attention = AttentionWatch(self._attention_call, self._origins)
         self._branches = BranchWatch(self._branch)
         self._calls = ModuleCalls(names, self, guard)
+        self._gains = GainWatch(self._gain, lambda: self._calls.current)
+        self.routers = RouterWatch(names, blocks, self._origins, lambda: self._calls.current)
         self._functions = FunctionWatch(
-            guard, merged(self._branches.before), merged(self._branches.after, self._attention.after), self._attention.heads
-        )
+            guard, merged(self._branches.before),
+            merged(self._branches.after, self._attention.after, self._gains.after),
+            self._attention.heads, (self._origins.after, self.routers.after),
+        )  # fmt: skip
         self.layers: dict[Site, None] = {}
         self.attention: dict[Site, None] = {}
+        self.norms: dict[Site, None] = {}
         self.branch_kinds: dict[int, str] = {}
         self.precision: str | None = None
         self.compiled = False
@@ -69,18 +87,26 @@ class ForwardTaps:
         self.ran = True
         self._count.clear()
         self._calls.__enter__()
-        self._functions.__enter__()  # type: ignore[no-untyped-call]
+        if self._wanted & IN_BLOCKS:
+            self._functions.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *_: object) -> None:
-        self._functions.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if self._wanted & IN_BLOCKS:
+            self._functions.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._calls.__exit__()
         self._inside.clear()
         self._without_grad = None
         self._branches.leave_block()
         try:
-            self._attention.flush()
+            self._forget()
         except Exception as error:
             self.guard.failed("the last attention call of a forward", error)
+
+    def _forget(self) -> None:
+        """No tensor of a block is kept beyond its end."""
+        self._attention.flush()
+        self._origins.clear()
+        self._gains.clear()
 
     def _site(self, name: str) -> Site:
         site = (name, self._count[name])
@@ -98,17 +124,20 @@ class ForwardTaps:
             self._inside.append((name, site[1]))
             self._branches.enter_block(args)
             self._branch_count, self._attended = 0, False
+        elif self._inside:
+            self._branches.enter_module(args)
 
     def leave(self, module: nn.Module, name: str, args: tuple[Any, ...], out: Any) -> None:
         """A module has run."""
         if self._inside and self._inside[-1][0] == name:
             site = self._inside.pop()
             self._branches.leave_block()
-            self._attention.flush()  # or q and k of every block would live until the end of the forward
+            self._routed(site)
+            self._forget()
             self._block(site, main_tensor(out))
         else:
             self._branches.leave_module(module, args, out)
-        if name == self._head and isinstance(out, Tensor):
+        if name == self._head and isinstance(out, Tensor) and "logits" in self._wanted:
             observe(lambda z: self._slots.add("logits", "logits", log_partition(z)), out)
 
     def _block(self, site: Site, out: Tensor | None) -> None:
@@ -122,19 +151,24 @@ class ForwardTaps:
             self._without_grad = site
 
     def _gradient(self, site: Site, tensor: Tensor) -> None:
-        tensor.register_hook(lambda grad: self.gradient(site, grad))
+        if "resid_grad" in self._wanted:
+            tensor.register_hook(lambda grad: self.gradient(site, grad))
 
     @guarded("the residual stream")
     def stream(self, site: Site, out: Tensor) -> None:
         """The residual stream after a block."""
         self.layers[site] = None
         self.precision = _precision(out)
-        observe(lambda x: self._slots.add("resid", site, moments(x)), out)
+        if "resid" in self._wanted:
+            observe(lambda x: self._slots.add("resid", site, moments(x)), out)
+        if "resid_4" in self._wanted:
+            observe(lambda x: self._slots.add("resid_4", site, fourth_moments(x)), out)
 
     @guarded("the gradient of a block's output")
     def gradient(self, site: Site, grad: Tensor) -> None:
         """The gradient of the residual stream after a block."""
-        observe(lambda g: self._slots.add("resid_grad", site, second_moments(g)), grad)
+        if "resid_grad" in self._wanted:
+            observe(lambda g: self._slots.add("resid_grad", site, second_moments(g)), grad)
 
     def _branch(self, branch: Tensor, stream: Tensor) -> None:
         if not self._inside:
@@ -142,12 +176,29 @@ class ForwardTaps:
         key = (self._inside[-1], self._branch_count)
         self.branch_kinds.setdefault(self._branch_count, "attention" if self._attended else "feed_forward")
         self._branch_count, self._attended = self._branch_count + 1, False
+        if not self._wanted & {"branch", "stream"}:
+            return
 
         def record(added: Tensor, to: Tensor) -> None:
             self._slots.add("branch", key, second_moments(added))
             self._slots.add("stream", key, second_moments(to))
 
         observe(record, branch, stream)
+
+    def _gain(self, tap: Kind, weight: Tensor) -> None:
+        site = self._site(f"{tap} {self._calls.current}")
+        self.norms[self._calls.current, site[1]] = None
+        if tap in self._wanted:
+            place = (self._calls.current, site[1])
+            observe(lambda w: self._slots.put(tap, place, weight_row(tap, w)), weight)
+
+    @guarded("the routing of a block")
+    def _routed(self, site: Site) -> None:
+        """What the routers of a block chose, once the block has run."""
+        for rows in self.routers.take(site):
+            for tap, row in rows.items():
+                if tap in self._wanted:
+                    self._slots.add(tap, site, row)
 
     def _attention_call(self, call: Call) -> None:
         self._attended = True
@@ -159,11 +210,12 @@ class ForwardTaps:
     @guarded("an attention call")
     def attention_call(self, site: Site, call: Call, cast: torch.dtype | None) -> None:
         """An attention call, with the dtype that autocast takes it to."""
+        if not self._wanted & OF_ATTENTION:
+            return
 
         def record(*_: Tensor) -> None:
-            heads, kv_heads = statistics(call.resolve(), cast)
-            self._slots.add("attention", site, heads)
-            self._slots.add("key_value", site, kv_heads)
+            for tap, rows in statistics(call.resolve(), cast).items():
+                self._slots.add(tap, site, rows)
 
         observe(record, *call.tensors)
         self.attention[site] = None

@@ -125,3 +125,68 @@ class LogitMoments(Statistics):
     rows: Float[np.ndarray, "*where"]
     sum_log_z: Float[np.ndarray, "*where"]
     abs_max: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class NormMoments(Statistics):
+    """Per head, what a projection made of the rows that attention then used: Σ of L2 norms over d_head."""
+
+    rows: Float[np.ndarray, "*where"]
+    sum_norm: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class CappedMoments(Statistics):
+    """Per query head of an attention call whose logits are bounded by a soft-cap: the largest one before it."""
+
+    BY_MAX: ClassVar[frozenset[str]] = frozenset({"max_logit"})
+    max_logit: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class GainMoments(Statistics):
+    """Of the gain of a normalisation layer: Σ|γ| over its elements."""
+
+    count: Float[np.ndarray, "*where"]
+    sum_abs: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class SlopeMoments(Statistics):
+    """Of the slope α of an element-wise stand-in for a norm: Σα over its elements."""
+
+    count: Float[np.ndarray, "*where"]
+    sum: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class FourthMoments(Statistics):
+    """Of the elements of a tensor: their squares and fourth powers."""
+
+    count: Float[np.ndarray, "*where"]
+    sum_sq: Float[np.ndarray, "*where"]
+    sum_4: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class RouterMoments(Statistics):
+    """Of the router of a mixture of experts: tokens that it saw, Σ of its entropy in nat."""
+
+    tokens: Float[np.ndarray, "*where"]
+    sum_entropy: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class ExpertMoments(Statistics):
+    """Per expert: tokens that its router saw, and those of them that it chose this expert for."""
+
+    tokens: Float[np.ndarray, "*where"]
+    chosen: Float[np.ndarray, "*where"]
+
+
+@dataclass(frozen=True)
+class ExpertGradMoments(Statistics):
+    """Per expert: elements of its parameters that have a gradient, and Σ g²."""
+
+    count: Float[np.ndarray, "*where"]
+    sum_sq: Float[np.ndarray, "*where"]

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabilitylens.metrics import Sample
-from stabilitylens.moments import AdamMoments, AttentionMoments, KeyValueMoments, LogitMoments, Moments, Statistics
+from stabilitylens.moments import (
+    AdamMoments, AttentionMoments, CappedMoments, ExpertGradMoments, ExpertMoments, FourthMoments, GainMoments,
+    KeyValueMoments, LogitMoments, Moments, NormMoments, RouterMoments, SlopeMoments, Statistics,
+)
 
+NORMS, EXPERTS, TOP_K = 5, 6, 2
 LAYERS, BRANCHES, CALLS, HEADS, KV_HEADS, KEYS, D_HEAD, VOCAB = 3, 2, 2, 4, 2, 7, 5, 11
 #: blocks 0 to 2 with two parameters each, and one module outside the blocks
 LAYER_OF = np.array([0, 0, 1, 1, 2, 2, -1])
@@ -32,6 +36,12 @@ class Raw:
     param: list[np.ndarray]
     grad: list[np.ndarray]
     moment: list[np.ndarray]
+    query_made: np.ndarray
+    key_made: np.ndarray
+    gain: np.ndarray
+    slope: np.ndarray
+    router: np.ndarray
+    expert_grad: np.ndarray
     lr: float = 0.01
     clip: float = 0.5
 
@@ -53,6 +63,8 @@ def raw(seed: int = 0, scale: float = 1.0) -> Raw:
         draw(CALLS, HEADS, KEYS, D_HEAD), draw(CALLS, KV_HEADS, KEYS, D_HEAD), draw(CALLS, KV_HEADS, KEYS, D_HEAD),
         draw(6, VOCAB), [draw(n) for n in sizes], [draw(n) for n in sizes],
         [rng.random(n) + 0.01 for n in sizes],
+        draw(CALLS, HEADS, KEYS, D_HEAD), draw(CALLS, KV_HEADS, KEYS, D_HEAD), draw(NORMS, 8), draw(NORMS, 1),
+        draw(LAYERS, 9, EXPERTS), draw(LAYERS, EXPERTS, 12),
     )
 
 
@@ -92,6 +104,31 @@ def attention(r: Raw) -> AttentionMoments:
     )
 
 
+def router_probabilities(r: Raw) -> np.ndarray:
+    p = np.exp(r.router - r.router.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def chosen(r: Raw) -> np.ndarray:
+    """How many of its tokens each layer's router chose each expert for."""
+    best = np.argsort(r.router, axis=-1)[..., -TOP_K:]
+    return np.array([np.bincount(b.ravel(), minlength=EXPERTS) for b in best], dtype=float)
+
+
+def later_taps(r: Raw) -> dict[str, Statistics]:
+    made = [NormMoments(np.full(x.shape[:2], float(KEYS)), np.linalg.norm(x, axis=-1).sum(-1)) for x in (r.query_made, r.key_made)]
+    where, tokens = (LAYERS, EXPERTS), float(r.router.shape[1])
+    return {
+        "query_proj": made[0], "key_proj": made[1], "soft_cap": CappedMoments(softmax_rows(r)[0].max((-2, -1))),
+        "resid_4": FourthMoments(np.full(LAYERS, 30.0), (r.resid**2).sum((1, 2)), (r.resid**4).sum((1, 2))),
+        "norm_gain": GainMoments(np.full(NORMS, 8.0), np.abs(r.gain).sum(1)),
+        "dyt_alpha": SlopeMoments(np.full(NORMS, 1.0), r.slope.sum(1)),
+        "router": RouterMoments(np.full(LAYERS, tokens), row_entropy(router_probabilities(r)).sum(-1)),
+        "expert": ExpertMoments(np.full(where, tokens), chosen(r)),
+        "expert_grad": ExpertGradMoments(np.full(where, 12.0), (r.expert_grad**2).sum(-1)),
+    }
+
+
 def taps(r: Raw) -> dict[str, Statistics]:
     adam = [
         AdamMoments(*map(np.array, (float(g.size), (g**2 / np.maximum(v, EPS**2)).sum(), float((np.sqrt(v) < EPS).sum()))))
@@ -108,7 +145,7 @@ def taps(r: Raw) -> dict[str, Statistics]:
         ),
         "param": of(r.param), "grad": of(r.grad), "grad_clipped": of(r.grad_clipped), "update": of(r.update),
         "scaled_update": of([u / r.lr for u in r.update]), "adam": stack(adam),
-    }
+    } | later_taps(r)
 
 
 def sample(rows: dict[str, Statistics]) -> Sample:
@@ -177,6 +214,15 @@ ORACLES: dict[str, Callable[[Raw, str], np.ndarray]] = {
     ).mean(-1),
     "log_z": lambda r, axes: np.array(np.log(np.exp(r.logits).sum(-1)).mean()),
     "output_logit_absmax": lambda r, axes: np.array(np.abs(r.logits).max()),
+    "query_proj_norm": lambda r, axes: np.linalg.norm(r.query_made, axis=-1).mean(-1),
+    "key_proj_norm": lambda r, axes: np.linalg.norm(r.key_made, axis=-1).mean(-1),
+    "max_attn_logit_precap": lambda r, axes: softmax_rows(r)[0].max((-2, -1)),
+    "act_kurtosis": lambda r, axes: np.mean(r.resid**4, (1, 2)) / np.mean(r.resid**2, (1, 2)) ** 2,
+    "norm_gain": lambda r, axes: np.abs(r.gain).mean(1),
+    "dyt_alpha": lambda r, axes: r.slope[:, 0],
+    "router_entropy": lambda r, axes: row_entropy(router_probabilities(r)).mean(-1),
+    "expert_load": lambda r, axes: chosen(r) / r.router.shape[1],
+    "expert_grad_norm": lambda r, axes: np.where(chosen(r) > 0, np.linalg.norm(r.expert_grad, axis=-1), np.nan),
 }
 
 #: what multiplying every raw tensor by c multiplies a metric by: c to this power
@@ -184,4 +230,5 @@ DEGREE = {
     "grad_norm": 1, "grad_norm_clipped": 1, "param_norm": 1, "grad_rms": 1, "clip_coef": 0, "update_rms": 1,
     "update_ratio": 0, "resid_rms": 1, "resid_absmax": 1, "resid_grad_norm": 1, "branch_ratio": 0,
     "query_norm": 1, "key_norm": 1, "value_norm": 1, "max_attn_logit": 2, "output_logit_absmax": 1,
+    "query_proj_norm": 1, "key_proj_norm": 1, "max_attn_logit_precap": 2, "act_kurtosis": 0, "norm_gain": 1,
 }

@@ -14,9 +14,10 @@ from stabilitylens.moments import Moments
 from tests import metric_cases as cases
 
 UNITS = {"1", "nat", "s", "token"}
-AXES = {"", "layer", "group", "attention head", "attention kv_head", "layer branch"}
+AXES = {"", "layer", "group", "attention head", "attention kv_head", "layer branch", "norm", "layer expert"}
 SHAPES = {
     "": (), "layer": (cases.LAYERS,), "group": (1,), "layer branch": (cases.LAYERS, cases.BRANCHES),
+    "norm": (cases.NORMS,), "layer expert": (cases.LAYERS, cases.EXPERTS),
     "attention head": (cases.CALLS, cases.HEADS), "attention kv_head": (cases.CALLS, cases.KV_HEADS),
 }
 TAPPED = [m for m in METRICS if not m.every_step]
@@ -34,7 +35,9 @@ def test_those_of_the_design_are_there():
     wanted = (
         "loss lr loss_scale tokens step_time grad_norm grad_norm_clipped clip_coef resid_grad_norm param_norm "
         "update_ratio update_rms adam_rms adam_eps_share query_norm key_norm value_norm max_attn_logit attn_entropy "
-        "attn_entropy_ratio resid_rms resid_absmax branch_ratio log_z output_logit_absmax nonfinite_count"
+        "attn_entropy_ratio resid_rms resid_absmax branch_ratio log_z output_logit_absmax nonfinite_count "
+        "query_proj_norm key_proj_norm max_attn_logit_precap act_kurtosis norm_gain dyt_alpha expert_load router_entropy "
+        "expert_grad_norm"
     )
     assert set(wanted.split()) <= set(METRICS.names())
 
@@ -103,7 +106,7 @@ def test_a_nonfinite_input_is_never_hidden(member: Metric, bad: float):
 
 
 def _sums(rows) -> list[str]:
-    return [n for n in rows.names() if n not in ("count", "rows", "rows_gt1")]
+    return [n for n in rows.names() if n not in ("count", "rows", "rows_gt1", "tokens")]
 
 
 @pytest.mark.parametrize("name", cases.DEGREE)

@@ -54,7 +54,8 @@ class Sample:
 class Metric:
     """A metric: unit, the axes of each of its arrays (``""`` is a scalar), the taps it needs, its page.
 
-    ``every_step`` metrics have no taps: the lens hands their value over at every step.
+    ``every_step`` metrics have no taps: the lens hands their value over at every step. ``opt_in`` ones are
+    sampled only where they are asked for.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Metric:
     function: Function
     every_step: bool
     worse: Worse = "high"
+    opt_in: bool = False
 
     @property
     def definition(self) -> str:
@@ -81,7 +83,8 @@ METRICS: Registry[Metric] = Registry("stabilitylens.metrics")
 
 
 def metric(
-    *, unit: str, axes: str | Iterable[str] = "", needs: str | Iterable[str] = (), worse: Worse = "high"
+    *, unit: str, axes: str | Iterable[str] = "", needs: str | Iterable[str] = (), worse: Worse = "high",
+    opt_in: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a metric under its function's name, which is its file's.
 
@@ -91,26 +94,27 @@ def metric(
         needs: the taps whose rows the function takes, in order. With none, the function is never
             called: it documents a value that the loop hands over at every step.
         worse: which end is the worrying one: what "the worst layer" means in TensorBoard and reports.
+        opt_in: sampled only where it is asked for by name.
     """
 
     def register(function: Function) -> Function:
         wanted = (axes,) if isinstance(axes, str) else tuple(axes)
         taps = (needs,) if isinstance(needs, str) else tuple(needs)
         page = inspect.cleandoc(function.__doc__ or "")
-        METRICS.add(function.__name__, Metric(function.__name__, unit, wanted, taps, page, function, not taps, worse))
+        METRICS.add(function.__name__, Metric(function.__name__, unit, wanted, taps, page, function, not taps, worse, opt_in))
         return function
 
     return register
 
 
-def compute(sample: Sample) -> dict[str, Float[np.ndarray, "*where"]]:
-    """Every metric whose taps the sample has: ``{"resid_rms/layer": array, "grad_norm": scalar, …}``.
+def compute(sample: Sample, metrics: Iterable[Metric] | None = None) -> dict[str, Float[np.ndarray, "*where"]]:
+    """Every metric, or of these every one, whose taps the sample has: ``{"resid_rms/layer": array, "grad_norm": scalar, …}``.
 
     An array is named ``<metric>/<axes joined by _>``, a scalar by its metric alone. What the taps did
     not observe is NaN.
     """
     out: dict[str, Float[np.ndarray, "*where"]] = {}
-    for member in METRICS:
+    for member in METRICS if metrics is None else metrics:
         if member.every_step or not set(member.needs) <= set(sample.taps):
             continue
         for axes in member.axes:
