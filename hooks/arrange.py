@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stabilitylens.hooks.functions import Function, named
+from stabilitylens.hooks.shares import local
 
 _BADDBMM = named("baddbmm")
 
@@ -23,7 +24,7 @@ class Arranged:
 
     def __call__(self) -> Tensor:
         """The tensor, laid out."""
-        return self.layout(self.tensor.detach())
+        return self.layout(local(self.tensor.detach()))
 
     def transposed(self) -> Arranged:
         """The same with its last two axes swapped."""
@@ -59,7 +60,7 @@ def as_heads(x: Tensor, logits: Tensor | None = None, heads: int | None = None) 
         logits: the tensor of logits, whose first two axes tell how a folded first axis splits.
         heads: the number of heads where it is known; a folded axis that nothing splits is one head.
     """
-    x = x.detach()
+    x = local(x.detach())
     if x.dim() == 2:
         return x[None, None]
     if x.dim() == 3 and logits is not None and logits.dim() == 4 and x.shape[0] == logits.shape[0] * logits.shape[1]:

@@ -26,6 +26,7 @@ class BranchWatch:
         self._emit = emit
         self._roles: Provenance[Role] = Provenance()
         self._open = False
+        self._entered: Tensor | None = None
         self.before: dict[Function, Before] = dict.fromkeys(ADDITIONS, self._addition)
         self.after: dict[Function, After] = dict.fromkeys(ADDITIONS, self._result)
         self._sum: tuple[Any, Any] | None = None
@@ -37,10 +38,19 @@ class BranchWatch:
         if stream is not None:
             self._open = True
             self._roles.set(stream, "stream")
+            self._entered = stream
+
+    def enter_module(self, args: tuple[Any, ...]) -> None:
+        """The first module in a block begins; a wrapper of the block may have made another object of the stream."""
+        entered, self._entered = self._entered, None
+        given = args[0] if args else None
+        if self._open and isinstance(given, Tensor) and isinstance(entered, Tensor) and given is not entered:
+            if given.shape == entered.shape and given.data_ptr() == entered.data_ptr() != 0:
+                self._roles.set(given, "stream")
 
     def leave_block(self) -> None:
         """A block ends; nothing outside it is a sub-layer."""
-        self._open, self._sum = False, None
+        self._open, self._sum, self._entered = False, None, None
         self._roles.clear()
 
     def leave_module(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:

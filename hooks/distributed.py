@@ -20,6 +20,7 @@ from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.meeting import Meeting, named
 from stabilitylens.hooks.merging import Description, Plan, merge
 from stabilitylens.hooks.packing import Packing, Rows
+from stabilitylens.hooks.partial import Values
 
 #: seconds that a process waits for others at a sampled step before it goes on without
 PATIENCE = 30.0
@@ -46,6 +47,7 @@ class Contribution:
     Attributes:
         rows: by tap and own key, parameters by name; None where reading them failed.
         rates: learning rates by name of a parameter.
+        partial: parts of sums over processes that are yet to be taken, by tap and name.
         describe: says what this process observes; called when that may have changed.
         checksum: of its parameters, 0 where it took no step.
         failures: of the lens since the last sample.
@@ -53,6 +55,7 @@ class Contribution:
 
     rows: Rows | None
     rates: Mapping[str, float]
+    partial: Values
     describe: Callable[[], Description]
     checksum: float
     failures: int
@@ -180,7 +183,7 @@ class Ranks:
                 self._assemble()
             if self.apart or self._meeting is None:
                 return self._by_itself(own, given)
-            fresh = given is not None and given.rows is not None and not self._slots_of(given.rows) <= self._known
+            fresh = given is not None and given.rows is not None and not self._slots_of(given) <= self._known
             outcome = self._meeting.hold(flag=fresh or self.plan is None, sample=given is not None, patience=patience)
             self._count(outcome.came, outcome.why, outcome.left)
             if not outcome.came:
@@ -197,8 +200,8 @@ class Ranks:
         return Whole(own, given.rows)
 
     @staticmethod
-    def _slots_of(rows: Rows) -> set[Any]:
-        return {(tap, key) for tap, entries in rows.items() for key in entries}
+    def _slots_of(given: Contribution) -> set[Any]:
+        return {(tap, key) for some in (given.rows or {}, given.partial) for tap, entries in some.items() for key in entries}
 
     def _combine(self, step: int, own: ring.Waiting, given: Contribution | None, changed: bool) -> Whole:
         if self._collectives is None:
@@ -249,12 +252,15 @@ class Ranks:
         described = [pickle.loads(part) for part in parts]
         self.plan = merge(described)
         self._packing = Packing(self.plan, self.rank)
-        self._known |= set(described[self._members.index(self.rank)].slots)
+        mine = described[self._members.index(self.rank)]
+        self._known |= mine.slots.keys() | mine.partial.keys()
 
     def _pack(self, given: Contribution | None) -> tuple[np.ndarray, np.ndarray]:
         if given is None or self._packing is None:
             return np.zeros(0), np.zeros(0)
-        return self._packing.pack(given.rows or {}, given.rates if given.rows is not None else {})
+        if given.rows is None:
+            return self._packing.pack({}, {}, {})
+        return self._packing.pack(given.rows, given.rates, given.partial)
 
     def _seen(self, step: int, own: ring.Waiting, given: Contribution | None) -> per_rank.Seen:
         last = own[-1][1] if own else {}

@@ -49,6 +49,7 @@ class Description:
         stage: its pipeline stage where that is known.
         parameters: by name; slots: print by tap and key; rows: how many a slot has.
         layers, attention, norms: sites in the order of a forward.
+        partial: how many values there are of a sum that has yet to be taken, by tap and parameter.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class Description:
     attention: tuple[Site, ...]
     norms: tuple[Site, ...] = ()
     branch_kinds: Mapping[int, str] = field(default_factory=dict)
+    partial: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Plan:
         split_logits: the output logits are split over processes along the vocabulary.
         twins: ranks that hold the same values.
         data: for each rank, how many processes train on other data.
+        partial: as in a description, with the ranks whose values are to be added up.
     """
 
     blocks: tuple[str, ...]
@@ -94,6 +97,7 @@ class Plan:
     split_logits: bool
     twins: tuple[tuple[int, ...], ...]
     data: Mapping[int, int]
+    partial: Mapping[tuple[str, str], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
 
 def same(a: Print, b: Print) -> bool:
@@ -207,6 +211,7 @@ def _apply(d: Description, blocks: Mapping[str, str]) -> Description:
         layers=tuple((renamed(n, blocks), c) for n, c in d.layers),
         attention=tuple((renamed(n, blocks), c) for n, c in d.attention),
         norms=tuple((renamed(n, blocks), c) for n, c in d.norms),
+        partial={(t, renamed(n, blocks)): size for (t, n), size in d.partial.items()},
     )
 
 
@@ -320,7 +325,18 @@ def merge(given: Sequence[Description]) -> Plan:
         split_logits=split_logits,
         twins=_twin_ranks(all_of),
         data={r: len(g) for r, g in groups.items()},
+        partial=_of_partial(all_of),
     )
+
+
+def _of_partial(all_of: Sequence[Description]) -> dict[tuple[str, str], tuple[int, tuple[int, ...]]]:
+    """Sums that are yet to be taken: over the processes that share the parameter, in one of their groups."""
+    out: dict[tuple[str, str], tuple[int, tuple[int, ...]]] = {}
+    for d in all_of:
+        for (tap, name), size in d.partial.items():
+            group = d.parameters[name].group
+            out.setdefault((tap, name), (size, group[:1] if tap == "moment" else group))
+    return out
 
 
 def _own(d: Description, blocks: Mapping[str, str], offsets: Mapping[tuple[str, Hashable], int]) -> dict[tuple[str, Hashable], tuple[tuple[str, Hashable], int]]:

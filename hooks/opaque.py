@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from stabilitylens.hooks.shares import local
+
 LIBRARY = torch.library.Library("stabilitylens", "DEF")
 LIBRARY.define("observe(Tensor[] tensors, int call) -> ()")
 _CALLS: dict[int, Callable[..., None]] = {}
@@ -36,8 +38,12 @@ LIBRARY.impl("observe", _observe_fake, "Meta")
 
 
 def observe(function: Callable[..., None], *tensors: Tensor) -> None:
-    """Run ``function(*tensors)`` inside the opaque operator, without grad; it must not change the tensors."""
+    """Run ``function(*tensors)`` inside the opaque operator, without grad; it must not change the tensors.
+
+    Of a tensor that is spread over processes it is given what this one holds.
+    """
     call = id(function)
+    tensors = tuple(map(local, tensors))
     _CALLS[call] = function
     try:
         with torch.no_grad():

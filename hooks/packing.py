@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
 import numpy as np
 from jaxtyping import Float
 
 from stabilitylens.hooks.merging import PER_PARAMETER, Plan
+from stabilitylens.hooks.partial import Values, rows_of
 from stabilitylens.hooks.slots import ROW_TYPES
 
 Rows = dict[str, dict[Hashable, np.ndarray]]
@@ -18,8 +19,8 @@ Buffer = Float[np.ndarray, " entry"]
 class Packing:
     """Where each row of a plan has its place.
 
-    Behind the rows each entry has a place for the number of processes that gave something, and each parameter one
-    for its learning rate.
+    Behind the rows each entry has a place for the number of processes that gave something, then come the values of
+    sums that are yet to be taken; behind the maxima each parameter has a place for its learning rate.
 
     Args:
         plan: the whole model.
@@ -40,12 +41,13 @@ class Packing:
         self._given = {entry: i for i, entry in enumerate(plan.entries)}
         self._rate = {name: i for i, name in enumerate(plan.sizes)}
 
-    def pack(self, rows: Rows, rates: Mapping[str, float]) -> tuple[Buffer, Buffer]:
+    def pack(self, rows: Rows, rates: Mapping[str, float], partial: Values) -> tuple[Buffer, Buffer]:
         """What this process contributes, to be reduced by SUM and by MAX.
 
         Args:
             rows: by tap and own key; parameters by their own names.
             rates: learning rates by own name of a parameter.
+            partial: parts of sums that are yet to be taken, by tap and own name.
         """
         full, given = self._identity.copy(), np.zeros(len(self._given))
         for own, (entry, offset) in self.plan.offsets[self._rank].items():
@@ -59,7 +61,13 @@ class Packing:
         learning = np.full(len(self._rate), -np.inf)
         for own_name, rate in rates.items():
             learning[self._rate[self.plan.names[self._rank][own_name]]] = rate
-        return np.concatenate((full[~self._by_max], given)), np.concatenate((full[self._by_max], learning))
+        return np.concatenate((full[~self._by_max], given, *self._summands(partial))), np.concatenate((full[self._by_max], learning))
+
+    def _summands(self, partial: Values) -> Iterator[Buffer]:
+        own = {self.plan.names[self._rank][str(n)]: n for some in partial.values() for n in some}
+        for (tap, name), (size, ranks) in self.plan.partial.items():
+            values = partial.get(tap, {}).get(own.get(name)) if self._rank in ranks else None
+            yield np.zeros(size) if values is None else values
 
     def _scaled(self, tap: str, row: np.ndarray) -> np.ndarray:
         """Gradients of activations are of this process's own loss; the loss is the mean over the data."""
@@ -75,7 +83,7 @@ class Packing:
         full = np.empty_like(self._identity)
         n_sum, n_max = int((~self._by_max).sum()), int(self._by_max.sum())
         full[~self._by_max], full[self._by_max] = sums[:n_sum], maxima[:n_max]
-        given = sums[n_sum:]
+        given, summed = np.split(sums[n_sum:], [len(self._given)])
         rows: Rows = defaultdict(dict)
         for (tap, key), n_rows in self.plan.entries.items():
             kind = ROW_TYPES[tap]
@@ -87,7 +95,15 @@ class Packing:
             if tap == "logits" and self.plan.split_logits:
                 row[:, kind.names().index("sum_log_z")] = np.nan
             rows[tap][self._rate[str(key)] if tap in PER_PARAMETER else key] = row
+        for tap, some in self._whole(summed).items():
+            rows[tap].update({self._rate[name]: row for name, row in some.items()})
         return rows, {i: float(r) for i, r in enumerate(maxima[n_max:]) if np.isfinite(r)}
+
+    def _whole(self, summed: Buffer) -> dict[str, dict[str, np.ndarray]]:
+        """Rows of sums that have been taken; one that is zero throughout was not given."""
+        ends = np.cumsum([size for size, _ in self.plan.partial.values()])[:-1]
+        values = dict(zip(self.plan.partial, np.split(summed, ends), strict=True)) if self.plan.partial else {}
+        return rows_of({entry: v for entry, v in values.items() if v.any()}, self.plan.sizes)
 
     def _is_partial(self, tap: str, key: Hashable, row: np.ndarray, given: int, complete: bool) -> bool:
         if tap in PER_PARAMETER:

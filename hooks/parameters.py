@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stabilitylens.hooks.shares import is_partial, local
+from stabilitylens.hooks.partial import PartialGradients
+from stabilitylens.hooks.shares import local, part_of, summand_of
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.kernels import second_moments, sum_of_squares
 
@@ -18,8 +19,7 @@ CHUNK = 1 << 20
 
 
 def values_of(grad: Tensor) -> Tensor:
-    """The entries of a gradient that this process holds; of a sparse one those that it has, each once."""
-    grad = local(grad)
+    """A gradient's entries; of a sparse one those that it has, each once."""
     return grad.coalesce().values() if grad.is_sparse else grad
 
 
@@ -68,6 +68,7 @@ class ParameterTaps:
         self.with_gradient: set[int] = set()
         self.skipped_state: set[str] = set()
         self.counted: set[int] | None = None
+        self.partial = PartialGradients()
 
     def adopt(self, optimizers: Iterable[Optimizer], trainable: Callable[[], dict[str, nn.Parameter]]) -> None:
         """Take in parameters of the model that optimizers own and that have become trainable since."""
@@ -103,12 +104,15 @@ class ParameterTaps:
             only: indices to look at, None for all.
         """
         for i in range(len(self.parameters)) if only is None else only:
-            grad = self.parameters[i].grad
-            if grad is None or is_partial(grad):
+            whole = self.parameters[i].grad
+            grad = None if whole is None else part_of(whole, self.parameters[i])
+            if grad is None:
+                summand = None if whole is None else summand_of(whole, self.parameters[i])
+                if summand is not None:
+                    self.partial.note(tap, i, summand, scale)
                 continue
-            values = values_of(grad)
-            row = second_moments(values)
-            row[0] = local(grad).numel()
+            row = second_moments(values_of(grad))
+            row[0] = grad.numel()
             if scale is not None:
                 row[3] /= scale * scale
                 row[4] /= scale
@@ -117,12 +121,13 @@ class ParameterTaps:
 
     @torch.no_grad()
     def gradient_norm(self, scale: Tensor | float | None = None, only: Iterable[int] | None = None) -> Tensor | None:
-        """L2 norm of all gradients that this process counts, fp64, on their device; None where there are none."""
+        """L2 norm of all gradients that this process counts, fp64, on their device; None where it can't tell."""
         chosen = range(len(self.parameters)) if only is None else only
         mine = [self.parameters[i] for i in chosen if self.counted is None or i in self.counted]
-        grads = [values_of(p.grad) for p in mine if p.grad is not None and not is_partial(p.grad)]
-        if not grads:
-            return None if self.counted is None or not mine else torch.zeros((), dtype=torch.float64)
+        parts = [part_of(p.grad, p) for p in mine if p.grad is not None]
+        grads = [values_of(g) for g in parts if g is not None]
+        if not grads or len(grads) < len(parts):
+            return None if self.counted is None or not mine or parts else torch.zeros((), dtype=torch.float64)
         total = torch.stack([sum_of_squares(g).to(grads[0].device) for g in grads]).sum()
         return total.sqrt() if scale is None else total.sqrt() / scale
 
@@ -154,7 +159,7 @@ class ParameterTaps:
             i = self._index.get(id(parameter))
             state = optimizer.state.get(parameter, {})
             moment, step, grad = state.get("exp_avg_sq"), state.get("step"), parameter.grad
-            if i is None or grad is None or moment is None or step is None or is_partial(grad):
+            if i is None or grad is None or moment is None or step is None:
                 continue
             if grad.is_sparse:
                 self.skipped_state.add(self.names[i])
@@ -162,4 +167,8 @@ class ParameterTaps:
             if not isinstance(moment, Tensor) or not moment.is_floating_point() or moment.shape != grad.shape:
                 self.skipped_state.add(self.names[i])
                 continue
-            self._slots.put("adam", i, adam_row(local(grad), local(moment), step, beta2, eps))
+            part = part_of(grad, parameter)
+            if part is not None:
+                self._slots.put("adam", i, adam_row(part, local(moment), step, beta2, eps))
+            elif summand_of(grad, parameter) is not None:
+                self.partial.note_moment(i, local(moment), step, beta2, eps)

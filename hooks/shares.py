@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,12 +40,29 @@ def local(tensor: Tensor) -> Tensor:
         return tensor
     if any(p.is_partial() for p in placements):
         raise ValueError("it is a sum that has yet to be taken over processes")
-    return tensor.to_local()  # type: ignore[attr-defined, no-any-return]
+    return tensor.detach().to_local()  # type: ignore[attr-defined, no-any-return]
 
 
-def is_partial(tensor: Tensor) -> bool:
-    """Whether a tensor is a sum that has yet to be taken over processes."""
-    return any(p.is_partial() for p in getattr(tensor, "placements", ()))
+def part_of(gradient: Tensor, parameter: Tensor) -> Tensor | None:
+    """A process's share of a gradient, laid out as its share of the parameter; None where that takes communication."""
+    laid, wanted = getattr(gradient, "placements", None), getattr(parameter, "placements", None)
+    if laid is None or laid == wanted:
+        return gradient if laid is None else local(gradient) if not any(p.is_partial() for p in laid) else None
+    if wanted is None or any(not has.is_replicate() for has, want in zip(laid, wanted, strict=True) if has != want):
+        return None
+    return gradient.detach().redistribute(placements=wanted).to_local()  # type: ignore[attr-defined, no-any-return]
+
+
+def summand_of(gradient: Tensor, parameter: Tensor) -> Tensor | None:
+    """What a process adds to the gradient of a parameter that is whole on each of them; None where it is no such sum."""
+    laid, wanted = getattr(gradient, "placements", ()), getattr(parameter, "placements", ())
+    whole = bool(wanted) and all(p.is_replicate() for p in wanted)
+    if not whole or not all(p.is_replicate() or (p.is_partial() and p.reduce_op == "sum") for p in laid):
+        return None
+    at = gradient.device_mesh.get_coordinate()  # type: ignore[attr-defined]
+    mine = all(c == 0 for c, p in zip(at, laid, strict=True) if p.is_replicate())
+    part: Tensor = gradient.detach()._local_tensor  # type: ignore[attr-defined]
+    return part if mine else torch.zeros_like(part)
 
 
 def unreadable(parameter: nn.Parameter) -> str:

@@ -31,7 +31,7 @@ class Subject:
     """The parts of one model.
 
     Attributes:
-        names: canonical name of each module; blocks: the repeated ones by name, in order.
+        names: canonical name of each module, of wrappers that share one the innermost; blocks: the repeated ones by name, in order.
         holders: the model itself and the modules between it and its blocks.
         parameters: the trainable ones, each once, by canonical name.
         unreadable: parameters that nothing can be said of, with the reason.
@@ -43,7 +43,8 @@ class Subject:
     def __init__(self, model: nn.Module) -> None:
         self.model, self.apart = model, ""
         canonical = canonical_names(model)
-        self.names = {module: canonical[path] for path, module in model.named_modules()}
+        innermost = {canonical[path]: module for path, module in model.named_modules()}
+        self.names = {module: name for name, module in innermost.items()}
         self.compiled = is_compiled(model)
         self.blocks: dict[str, nn.Module] = dict(find_blocks(model))
         self.parameters = self.trainable()

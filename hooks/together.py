@@ -16,6 +16,7 @@ from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.merging import OF_WEIGHTS, PER_HEAD, PER_PARAMETER, Description, Held, Print
 from stabilitylens.hooks.packing import Rows
 from stabilitylens.hooks.parameters import ParameterTaps
+from stabilitylens.hooks.partial import Values
 from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.ring import without_gradients
@@ -124,10 +125,13 @@ class Together:
         failures, self._failures = sum(self.guard.failures.values()) - self._failures, sum(self.guard.failures.values())
         held = (rows or {}).get("param", {})
         checksum = sum((int(i) + 1) * r[0, 3] for i, r in held.items())  # type: ignore[call-overload]
-        return Contribution(named, {names[i]: r for i, r in rates.items()}, lambda: self._describe(named or {}), checksum, failures)
+        partial: Values = {t: {names[i]: v for i, v in some.items()} for t, some in self._parameters.partial.take().items()}  # type: ignore[index]
+        return Contribution(
+            named, {names[i]: r for i, r in rates.items()}, partial, lambda: self._describe(named or {}, partial), checksum, failures
+        )
 
     @torch.no_grad()
-    def _describe(self, rows: Rows) -> Description:
+    def _describe(self, rows: Rows, partial: Values) -> Description:
         shares = Shares(self._subject.model, self._ranks.rank)
         parameters = {}
         for name, parameter, values in zip(self._parameters.names, self._parameters.parameters, self._values(), strict=True):
@@ -148,6 +152,7 @@ class Together:
             attention=tuple(self._taps.attention),
             norms=tuple(self._taps.norms),
             branch_kinds=dict(self._taps.branch_kinds),
+            partial={(t, str(n)): len(v) for t, some in partial.items() for n, v in some.items()},
         )
 
     def _values(self) -> list[Print]:
