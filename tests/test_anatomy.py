@@ -1,134 +1,13 @@
-"""Anatomy is read off the dataflow of hand-written models, and reading leaves them as they were."""
+"""Anatomy is read off the dataflow of hand-written models."""
 
-import copy
 import math
-from dataclasses import replace
 
-import numpy as np
 import pytest
+import torch
+from anatomy_models import EXAMPLE, HEADS, WIDTH, D, Decoder, Rms, Saturating, Unit
+from torch import nn
 
-torch = pytest.importorskip("torch")
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-
-from stabilitylens.anatomy import Anatomy, AttentionCall, SubLayer  # noqa: E402
-from stabilitylens.errors import BadInput  # noqa: E402
-from stabilitylens.hooks.anatomy import read_anatomy  # noqa: E402
-from stabilitylens.reports.anatomy_text import draw  # noqa: E402
-
-D, HEADS, VOCABULARY = 16, 2, 32
-WIDTH = D // HEADS
-EXAMPLE = torch.zeros(2, 6, D)
-
-
-class Rms(nn.Module):
-    """RMSNorm spelled out."""
-
-    def __init__(self, d):
-        super().__init__()
-        self.g = nn.Parameter(torch.ones(d))
-
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.g
-
-
-class Unit(nn.Module):
-    def __init__(self, d):
-        super().__init__()
-
-    def forward(self, x):
-        return F.normalize(x, dim=-1)
-
-
-class Saturating(nn.Module):
-    """DyT (tanh) or Derf (erf)."""
-
-    def __init__(self, d, function=torch.tanh):
-        super().__init__()
-        self.a, self.g = nn.Parameter(torch.tensor([0.5])), nn.Parameter(torch.ones(d))
-        self.b = nn.Parameter(torch.zeros(d))
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self.a * x) * self.g + self.b
-
-
-def rotate(x):
-    """A rotary embedding."""
-    angle = torch.arange(x.shape[-2])[:, None] / torch.arange(1, x.shape[-1] // 2 + 1)
-    cos, sin = (torch.cat([f(angle)] * 2, -1) for f in (torch.cos, torch.sin))
-    first, second = x.chunk(2, -1)
-    return x * cos + torch.cat([-second, first], -1) * sin
-
-
-class Attention(nn.Module):
-    def __init__(self, qk="none", rope="none", fused=False, cap=None, norm=Rms, latent=False):
-        super().__init__()
-        self.q = nn.Sequential(nn.Linear(D, 6), norm(6), nn.Linear(6, D)) if latent else nn.Linear(D, D)
-        self.kv, self.o = nn.Linear(D, 2 * D), nn.Linear(D, D)
-        width = D if qk == "full" else WIDTH
-        self.nq, self.nk = (norm(width), norm(width)) if qk != "none" else (nn.Identity(), nn.Identity())
-        self.full, self.rope, self.fused, self.cap = qk == "full", rope, fused, cap
-
-    def forward(self, x, memory=None):
-        q, (k, v) = self.q(x), self.kv(x if memory is None else memory).chunk(2, -1)
-        if self.full:
-            q, k = self.nq(q), self.nk(k)
-        q, k, v = (t.unflatten(-1, (HEADS, WIDTH)).transpose(1, 2) for t in (q, k, v))
-        if self.rope == "before":
-            q, k = rotate(q), rotate(k)
-        if not self.full:
-            q, k = self.nq(q), self.nk(k)
-        if self.rope == "after":
-            q, k = rotate(q), rotate(k)
-        return self.o(self.attend(q, k, v).transpose(1, 2).flatten(2))
-
-    def attend(self, q, k, v):
-        if self.fused:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(WIDTH)
-        if self.cap:
-            scores = self.cap * torch.tanh(scores / self.cap)
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
-
-
-class Block(nn.Module):
-    def __init__(self, placement, norm=Rms, **attention):
-        super().__init__()
-        self.attention, self.mlp, self.placement = Attention(norm=norm, **attention), mlp(), placement
-        self.before = nn.ModuleList([norm(D), norm(D)])
-        self.after = nn.ModuleList([norm(D), norm(D)])
-
-    def forward(self, x):
-        if self.placement == "parallel":
-            inner = self.before[0](x)
-            return x + self.attention(inner) + self.mlp(inner)
-        for i, branch in enumerate((self.attention, self.mlp)):
-            inner = branch(self.before[i](x) if self.placement in ("pre", "peri") else x)
-            x = x + (self.after[i](inner) if self.placement in ("peri", "output") else inner)
-            x = self.after[i](x) if self.placement == "post" else x
-        return x
-
-
-class Decoder(nn.Module):
-    def __init__(self, placements, final=True, norm=Rms, **attention):
-        super().__init__()
-        self.embed, self.position = nn.Embedding(VOCABULARY, D), nn.Parameter(torch.randn(16, D))
-        self.blocks = nn.ModuleList([Block(p, norm, **attention) for p in placements])
-        self.final = norm(D) if final else nn.Identity()
-        self.head = nn.Linear(D, VOCABULARY, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, tokens):
-        x = self.embed(tokens) + self.position[: tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.final(x))
+from stabilitylens.hooks.anatomy import read_anatomy
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -259,160 +138,37 @@ def test_tied_parameters_count_once():
     assert read_anatomy(model).n_parameters == sum(p.numel() for p in set(model.parameters()))
 
 
-def test_the_meta_device_is_enough():
-    with torch.device("meta"):
-        anatomy = read_anatomy(Decoder(["peri"] * 3, qk="head", cap=20.0))
-    assert (anatomy.norm_placement, anatomy.qk_norm, anatomy.soft_cap) == ("peri", "head", 20.0)
+class Streams(Decoder):
+    """Hyper-connections: several streams, weighed into each branch, out of it, and where asked with each other."""
 
-
-def test_wrappers_and_compiled_blocks():
-    model = Decoder(["pre"] * 2)
-    model.blocks[1] = torch.compile(model.blocks[1], backend="eager")
-    anatomy = read_anatomy(nn.DataParallel(model))
-    assert anatomy.layers == ("blocks.0", "blocks.1")
-    assert [call.module for call in anatomy.attention_calls] == ["blocks.0.attention", "blocks.1.attention"]
-
-
-class Hidden(torch.autograd.Function):
-    """As custom kernels do, it fills memory behind PyTorch's back."""
-
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.empty_like(x)
-        out.numpy()[...] = x.numpy() / x.square().mean(-1, keepdim=True).sqrt().numpy()
-        return out
-
-
-class Kernel(nn.Module):
-    def __init__(self, d):
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(d))
-
-    def forward(self, x):
-        return Hidden.apply(x)
-
-
-def test_a_norm_in_a_custom_kernel_is_known_by_what_it_does():
-    anatomy = read_anatomy(Decoder(["pre"] * 2, norm=Kernel))
-    assert (anatomy.norm_placement, anatomy.norm_kind, anatomy.final_norm) == ("pre", "rmsnorm", True)
-    assert anatomy.uncertain == ()
-
-
-class Sorted(Hidden):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.empty_like(x)
-        out.numpy()[...] = np.sort(x.numpy(), -1)
-        return out
-
-
-class SortingKernel(Kernel):
-    def forward(self, x):
-        return Sorted.apply(x)
-
-
-def test_what_a_custom_kernel_hides_is_said():
-    model = Decoder(["pre"] * 2)
-    model.blocks[0].before[0] = SortingKernel(D)
-    anatomy = read_anatomy(model)
-    assert anatomy.n_layers == anatomy.n_attention == 2
-    assert {"norm_placement", "qk_norm"} <= set(anatomy.uncertain)
-    assert any("blocks.0.before.0" in note for note in anatomy.notes)
-
-
-class Untidy(Decoder):
-    """Does in its forward all that a reading must not leave behind."""
-
-    def __init__(self):
-        super().__init__(["pre"] * 2)
-        self.register_buffer("seen", torch.zeros(1))
-        self.statistics, self.cache, self.dropout = nn.BatchNorm1d(D), [], nn.Dropout(0.5)
-        self.blocks[0].eval()
+    def __init__(self, mixing, count=4, blocks=3):
+        super().__init__(["pre"] * blocks)
+        self.mixing, self.count = mixing, count
+        self.weigh = nn.ModuleList([nn.Linear(count * D, count * (2 + count)) for _ in range(2 * blocks)])
 
     def forward(self, tokens):
-        self.seen += 1
-        self.cache.append(tokens)
-        self.last = tokens
-        torch.rand(3)
-        self.statistics(self.embed(tokens).flatten(0, 1))
-        return self.dropout(super().forward(tokens))
+        x = self.embed(tokens).unsqueeze(-2).repeat(1, 1, self.count, 1)
+        branches = [(b.before[i], f) for b in self.blocks for i, f in enumerate((b.attention, b.mlp))]
+        for weigh, (norm, branch) in zip(self.weigh, branches, strict=True):
+            into, out, among = weigh(x.flatten(-2)).split((self.count, self.count, self.count**2), -1)
+            branch_out = branch(norm((into.sigmoid().unsqueeze(-1) * x).sum(-2)))
+            x = self.mix(among, x) + out.sigmoid().unsqueeze(-1) * branch_out.unsqueeze(-2)
+        return self.head(self.final(x.mean(-2)))
+
+    def mix(self, among, x):
+        weights = among.unflatten(-1, (self.count, self.count)).exp()
+        return (weights / weights.sum(-1, keepdim=True)) @ x if self.mixing else x
 
 
-def test_reading_changes_nothing():
-    model = Untidy()
-    before, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
-    attributes, random = set(vars(model)), torch.get_rng_state()
-    anatomy = read_anatomy(model, torch.zeros(2, 6, dtype=torch.long))
-    assert anatomy.n_layers == 2
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert flags == [m.training for m in model.modules()]
-    assert (set(vars(model)), model.cache) == (attributes, [])
-    assert torch.equal(torch.get_rng_state(), random)
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    assert not torch.nn.modules.module._global_forward_hooks and not torch.nn.modules.module._global_forward_pre_hooks
-    assert all(p.grad is None and p.requires_grad for p in model.parameters())
-    assert torch.backends.mha.get_fastpath_enabled()
+@pytest.mark.parametrize("mixing", [False, True])
+def test_several_streams_with_weights_made_from_them(mixing):
+    anatomy = read_anatomy(Streams(mixing))
+    assert (anatomy.norm_placement, anatomy.final_norm, anatomy.n_layers, anatomy.n_attention) == ("pre", True, 3, 3)
+    assert [s.kind for s in anatomy.sub_layers] == ["attention", "feed_forward"] * 3
+    assert "norm_placement" not in anatomy.uncertain
 
 
-def test_a_failing_forward_leaves_the_model_as_it_was():
-    class Broken(Untidy):
-        def forward(self, tokens):
-            super().forward(tokens)
-            raise RuntimeError("no such luck")
-
-    model = Broken()
-    anatomy = read_anatomy(model, torch.zeros(2, 6, dtype=torch.long))
-    assert anatomy.norm_placement is None
-    assert "no such luck" in anatomy.notes[0] and "example_inputs" in anatomy.notes[0]
-    assert anatomy.layers == ("blocks.0", "blocks.1")
-    assert model.seen.item() == 0 and model.cache == [] and model.training
-
-
-@pytest.mark.parametrize("model", [nn.Linear(3, 3), nn.Identity(), mlp(), nn.LSTM(4, 4), nn.Module(), nn.ModuleList()])
-def test_other_models_are_read_without_an_error(model):
-    anatomy = read_anatomy(model)
-    assert not anatomy.n_attention and anatomy.notes
-
-
-def test_what_is_no_model_is_refused():
-    with pytest.raises(BadInput, match="torch.nn.Module"):
-        read_anatomy("gpt2")
-
-
-def test_drawing():
-    calls = [AttentionCall(0, "b.0", 2, 8, "head", "pre_rope", 50.0, 0.25)] * 2
-    branches = [SubLayer(i, "attention", "a", "peri", "rmsnorm") for i in range(2)]
-    branches += [SubLayer(2, "feed_forward", "m", "post", "layernorm")]
-    anatomy = Anatomy("peri", "rmsnorm", final_norm=True, n_layers=3, sub_layers=tuple(branches))
-    anatomy = replace(anatomy, attention_calls=tuple(calls))
-    assert draw(anatomy).splitlines() == [
-        "peri: x + N(F(N(x)))   (blocks 3)",
-        "",
-        "  x",
-        "  │",
-        "  │  ┌─ blocks 0–1  ×2",
-        "  ├──▶ rmsnorm ─▶ attention ─▶ rmsnorm ─┐",
-        "  ⊕◀────────────────────────────────────┘",
-        "  │  └─",
-        "  │",
-        "  │  ┌─ block 2",
-        "  ├──▶ feed-forward ─┐",
-        "  ⊕◀─────────────────┘",
-        "  ● layernorm",
-        "  │  └─",
-        "  ● rmsnorm (final)",
-        "  ▼",
-        "",
-        "q·k: project ─▶ QK-Norm (head, before rotation) ─▶ q·kᵀ × 0.25 ─▶ soft-cap 50 ─▶ softmax",
-    ]
-
-
-def test_drawing_folds_what_repeats_without_blocks():
-    pair = (SubLayer(None, "attention", "a", "pre", "rmsnorm"), SubLayer(None, "feed_forward", "m", "pre", "rmsnorm"))
-    lines = draw(Anatomy("pre", "rmsnorm", sub_layers=pair * 3)).splitlines()
-    assert "  │  ┌─ outside the blocks  ×3" in lines
-    assert sum("⊕" in line for line in lines) == 2
-
-
-def test_drawing_nothing():
-    assert draw(Anatomy(notes=("not read: why",))) == "No residual branch was observed.\nnot read: why"
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_sequence_as_short_as_streams_are_many(fused):
+    anatomy = read_anatomy(Decoder(["pre"] * 2, fused=fused), torch.zeros(2, 4, dtype=torch.long))
+    assert (anatomy.norm_placement, anatomy.n_layers, anatomy.uncertain) == ("pre", 2, ())

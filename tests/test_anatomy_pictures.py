@@ -1,4 +1,4 @@
-"""The picture of a model as SVG says what the one in text says, and is safe and whole."""
+"""The picture of a model in text; the one as SVG says the same, and is safe and whole."""
 
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -71,3 +71,42 @@ def test_names_cannot_be_markup():
 
 def test_nothing_known_draws_nothing():
     assert draw_svg(Anatomy()) == ""
+
+
+def test_drawing():
+    calls = [AttentionCall(0, "b.0", 2, 8, "head", "pre_rope", 50.0, 0.25)] * 2
+    branches = [SubLayer(i, "attention", "a", "peri", "rmsnorm") for i in range(2)]
+    branches += [SubLayer(2, "feed_forward", "m", "post", "layernorm")]
+    anatomy = Anatomy("peri", "rmsnorm", final_norm=True, n_layers=3, sub_layers=tuple(branches))
+    anatomy = replace(anatomy, attention_calls=tuple(calls))
+    assert draw(anatomy).splitlines() == [
+        "peri: x + N(F(N(x)))   (blocks 3)",
+        "",
+        "  x",
+        "  │",
+        "  │  ┌─ blocks 0–1  ×2",
+        "  ├──▶ rmsnorm ─▶ attention ─▶ rmsnorm ─┐",
+        "  ⊕◀────────────────────────────────────┘",
+        "  │  └─",
+        "  │",
+        "  │  ┌─ block 2",
+        "  ├──▶ feed-forward ─┐",
+        "  ⊕◀─────────────────┘",
+        "  ● layernorm",
+        "  │  └─",
+        "  ● rmsnorm (final)",
+        "  ▼",
+        "",
+        "q·k: project ─▶ QK-Norm (head, before rotation) ─▶ q·kᵀ × 0.25 ─▶ soft-cap 50 ─▶ softmax",
+    ]
+
+
+def test_drawing_folds_what_repeats_without_blocks():
+    pair = (SubLayer(None, "attention", "a", "pre", "rmsnorm"), SubLayer(None, "feed_forward", "m", "pre", "rmsnorm"))
+    lines = draw(Anatomy("pre", "rmsnorm", sub_layers=pair * 3)).splitlines()
+    assert "  │  ┌─ outside the blocks  ×3" in lines
+    assert sum("⊕" in line for line in lines) == 2
+
+
+def test_drawing_nothing():
+    assert draw(Anatomy(notes=("not read: why",))) == "No residual branch was observed.\nnot read: why"

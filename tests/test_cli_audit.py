@@ -42,6 +42,11 @@ def wrong_shape():
 def raises():
     raise ValueError("no\\nluck")
 
+FACTORY = "post_ln"
+
+def number():
+    return 3
+
 def on_meta():
     with torch.device("meta"):
         return post_ln()[0]
@@ -188,6 +193,12 @@ def test_a_config_that_gives_no_model_is_one_sentence(
     ("argv", "said"),
     [
         (("factories_of_audits:raises",), "ValueError: no luck"),
+        (("factories_of_audits.py:raises",), "name its module instead: factories_of_audits:raises"),
+        (("factories_of_audits.py",), "name a factory in it, as factories_of_audits:factory"),
+        (("factories_of_audits:",), "names no factory"), ((":raises",), "names no module"),
+        (("factories_of_audits:nothing",), "no attribute 'nothing'"), (("no_such_module:make",), "No module named"),
+        (("missing.json",), "missing.json does not exist"), (("org/model",), "none is downloaded"), (("",), "no config.json"),
+        (("factories_of_audits:FACTORY",), "is of type str"), (("factories_of_audits:number",), "given int"),
         (("factories_of_audits:wrong_shape",), "does not run on the example inputs"),
         (("factories_of_audits:wrong_shape", "--init"), "does not run on the example inputs"),
         (("factories_of_audits:on_meta", "--init"), "meta device"),

@@ -63,17 +63,37 @@ def read_branch(flow: Flow, residual: Residual, attention: set[int], adds: set[i
 
 
 def _first_transforms(flow: Flow, residual: Residual) -> list[int]:
-    """Transforms that no other transform of the branch feeds."""
+    """Transforms that no other transform of the branch feeds, leaving out those that only weigh whole tokens."""
+    main = _without_weights(flow, residual)
     fed: set[int] = set()
     first = []
-    for i in residual.region:
+    for i in (i for i in residual.region if i in main):
         is_transform = flow.parts[i] in TRANSFORMS
-        if fed.intersection(flow.inputs(i)):
+        if fed.intersection(_weighed(flow, i)):
             fed.add(i)
         elif is_transform:
             first.append(i)
             fed.add(i)
     return first
+
+
+def _without_weights(flow: Flow, residual: Residual) -> set[int]:
+    """The nodes of a branch that its result depends on otherwise than by a weight a token."""
+    region, seen, open_ = set(residual.region), {residual.branch}, [residual.branch]
+    while open_:
+        fresh = [i for i in _weighed(flow, open_.pop()) if i in region and i not in seen]
+        seen.update(fresh)
+        open_ += fresh
+    return seen
+
+
+def _weighed(flow: Flow, index: int) -> list[int]:
+    """What a node reads; of a product with one number a token (a router, hyper-connections) only what is weighed."""
+    operands = flow.inputs(index)
+    if flow.parts[index] is not Part.GATE:
+        return operands
+    whole = [i for i in operands if flow.nodes[i].shape[-1:] == flow.nodes[index].shape[-1:]]
+    return whole or operands
 
 
 def _norm_before(flow: Flow, region: set[int], first: list[int]) -> Norm | None:

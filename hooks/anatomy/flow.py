@@ -37,6 +37,8 @@ class Part(Enum):
 TRANSFORMS = frozenset({Part.LINEAR, Part.PRODUCT, Part.ATTENTION, Part.MIXING})
 _TRANSPARENT = frozenset({Part.PASS, Part.SCALE, Part.NORM, Part.ACTIVATION, Part.UNARY})
 
+_STREAMS = 8  # heuristic: most streams side by side; models have 2 to 4
+
 
 class Flow:
     """A graph with the part of each node; the walks that the analysis is made of.
@@ -68,15 +70,33 @@ class Flow:
         """The first norm that reads this node."""
         return self._normed_by.get(index)
 
-    def spine(self, index: int) -> list[int]:
-        """The node and what it is made from by operations on one tensor alone, nearest first."""
+    def spine(self, index: int, *, mixed: bool = False) -> list[int]:
+        """The node and what it is made from by operations on one tensor alone, nearest first.
+
+        Args:
+            index: the node.
+            mixed: whether several streams side by side that are mixed with each other count as one tensor.
+        """
         path = [index]
-        while self.parts[path[-1]] in _TRANSPARENT:
-            above = self.inputs(path[-1])
-            if not above:
-                break
-            path.append(above[0])
+        while (above := self._one_above(path[-1], mixed)) is not None:
+            path.append(above)
         return path
+
+    def _one_above(self, index: int, mixed: bool) -> int | None:
+        if self.parts[index] in _TRANSPARENT:
+            return next(iter(self.inputs(index)), None)
+        return self.streams_of(index) if mixed else None
+
+    def streams_of(self, index: int) -> int | None:
+        """The streams that a product mixes, a few side by side (hyper-connections); None for any other product."""
+        operands = self.inputs(index)
+        if self.parts[index] is not Part.PRODUCT or len(operands) < 2 or len(self.nodes[index].shape) < 3:
+            return None
+        weights, streams = operands[:2]
+        few = self.nodes[index].shape[-2]
+        square = self.nodes[weights].shape[-2:] == (few, few) and few <= _STREAMS
+        same = self.nodes[streams].shape == self.nodes[index].shape
+        return streams if square and same and self.parts[self.spine(weights)[-1]] is not Part.SOFTMAX else None
 
     def ancestors(self, index: int, least: int = 0) -> set[int]:
         """The node and all it depends on, down to the smallest index of interest."""
@@ -157,5 +177,14 @@ class Flow:
         """Whether it is a parameter of two or more dimensions, perhaps transposed or cast, or a part of one."""
         node = self.nodes[index]
         while node.op in ops.LOOKUP or (node.op in ops.PASS and len(node.inputs) == 1):
+            if node.op in ops.EMBEDDING and self._is_given(node):
+                return False
             node = self.nodes[node.inputs[0]]
         return node.op == "param" and len(node.shape) > 1
+
+    def _is_given(self, lookup: Node) -> bool:
+        """Whether what is looked up is an input itself, as tokens are, and not chosen by the model, as experts are."""
+        index = next(reversed(self.graph.data_inputs(lookup.index)), None)
+        while index is not None and self.nodes[index].op in ops.PASS:
+            index = next(iter(self.graph.data_inputs(index)), None)
+        return index is not None and self.nodes[index].op == "input"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+import torch.fx.experimental._config as settings
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 GUESSES = ((0, False), (1, True), (1, False), (2, False))  # (number, truth) to try, in this order
-_HALF = (torch.bfloat16, torch.float16)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_OTHERS = (torch.float32, torch.bfloat16)  # what an operation is tried in that does not take the dtype it is given
+_SPLITS = (torch.split, Tensor.split, torch.split_with_sizes, Tensor.split_with_sizes)
 
 
 @contextmanager
@@ -24,25 +27,45 @@ def guessing(number: int, truth: bool) -> Iterator[None]:
         number: what every number is taken to be.
         truth: what every condition is taken to be.
     """
-    with _Calls(number), _Values(number, truth):
+    with _all_selected(), _Calls(number), _Values(number, truth):
         yield
 
 
+@contextmanager
+def _all_selected() -> Iterator[None]:
+    """A mask without numbers selects everything; older versions of PyTorch cannot be told so."""
+    setting = "meta_nonzero_assume_all_nonzero"
+    before = getattr(settings, setting, None)
+    if before is not None:
+        setattr(settings, setting, True)
+    try:
+        yield
+    finally:
+        if before is not None:
+            setattr(settings, setting, before)
+
+
 class _Calls(TorchFunctionMode):
-    """A single meta number is written out as the guess (it may name a module); what half precision lacks is widened."""
+    """A single meta number is written as the guess (it may name a module); what one dtype lacks is done in another."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self._number = number
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__format__ and args[0].is_meta and args[0].dim() == 0:
-            return format(self._number, args[1])
-        return _wide_if_needed(func, args, kwargs or {})
+        first = args[0] if args else None
+        if isinstance(first, Tensor) and first.is_meta:
+            if func is Tensor.__format__ and first.dim() == 0:
+                return format(self._number, args[1])
+            if func is Tensor.tolist:
+                return torch.full(first.shape, self._number).tolist()
+            if func in _SPLITS and len(args) > 1:
+                args = (first, _summing_up(first, *args[1:], **(kwargs or {})), *args[2:])
+        return _in_another_dtype(func, args, kwargs or {})
 
 
 class _Values(TorchDispatchMode):
-    """``item``, ``nonzero`` and ``equal`` of meta tensors."""
+    """``item``, ``nonzero`` and ``equal`` of meta tensors; a forward may mix them with tensors it makes on the CPU."""
 
     def __init__(self, number: int, truth: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -58,6 +81,11 @@ class _Values(TorchDispatchMode):
                 return self._truth
             if name == "aten::nonzero":
                 return first.new_zeros((min(2, max(1, first.numel())), first.dim()), dtype=torch.long)
+        given = [leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if len(set(given)) > 1:
+            if name == "aten::copy_" and not first.is_meta:
+                return first
+            args, kwargs = tree_map(_without_numbers, (args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def _scalar(self, dtype: torch.dtype) -> bool | int | float:
@@ -66,16 +94,31 @@ class _Values(TorchDispatchMode):
         return float(self._number) if dtype.is_floating_point else self._number
 
 
-def _wide_if_needed(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Operations that exist for float32 alone (Fourier transforms) are shown float32."""
+def _without_numbers(leaf: Any) -> Any:
+    return leaf.to("meta") if isinstance(leaf, Tensor) else leaf
+
+
+def _summing_up(whole: Tensor, sizes: Any, dim: int = 0) -> Any:
+    """Sizes of parts that may rest on guesses; where they do not make up the whole, it is all in the last."""
+    if isinstance(sizes, int) or sum(sizes) == whole.shape[dim]:
+        return sizes
+    return [0] * (len(sizes) - 1) + [whole.shape[dim]]
+
+
+def _in_another_dtype(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Operations that exist in one dtype alone (Fourier transforms, grouped products) are shown that one."""
     try:
         return func(*args, **kwargs)
     except RuntimeError:
-        half = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dtype in _HALF]
-        if not half or not half[0].is_meta:
-            raise
-        return func(*tree_map(_wide, args), **tree_map(_wide, kwargs))
+        given = {leaf.dtype for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.is_meta}
+        for dtype in _OTHERS if given.intersection(_FLOATS) else ():
+            with suppress(RuntimeError):
+                return _cast(func(*_cast(args, dtype), **_cast(kwargs, dtype)), torch.float32)
+        raise
 
 
-def _wide(leaf: Any) -> Any:
-    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in _HALF else leaf
+def _cast(tree: Any, dtype: torch.dtype) -> Any:
+    def cast(leaf: Any) -> Any:
+        return leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.dtype in _FLOATS else leaf
+
+    return tree_map(cast, tree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -63,6 +64,7 @@ def _from_config(model: nn.Module) -> Iterator[Call]:
         return
     accepted = inspect.signature(model.forward).parameters
     quiet = {"use_cache": False} if "use_cache" in accepted else {}
+    mains = [main] if isinstance(main, str) else list(main)
     for length in _LENGTHS:
         known = _known_inputs(config, length)
         tokens, images = known["input_ids"][0], known["pixel_values"][0]
@@ -70,8 +72,8 @@ def _from_config(model: nn.Module) -> Iterator[Call]:
         beside = {"decoder_input_ids": tokens()} if seq2seq else {}
         if {"input_ids", "pixel_values"} <= accepted.keys() and _find(config, "vision_config") is not None:
             yield (), {"input_ids": tokens(), "pixel_values": _as_model(model, images()), **quiet}
-        for make in known.get(main, ()):
-            yield (), {main: _as_model(model, make()), **beside, **quiet}
+        for makes in product(*(known.get(name, ()) for name in mains)):
+            yield (), {n: _as_model(model, make()) for n, make in zip(mains, makes, strict=True)} | beside | quiet
 
 
 def _known_inputs(config: Any, length: int) -> dict[str, list[Callable[[], Tensor]]]:

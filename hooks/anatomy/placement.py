@@ -90,6 +90,8 @@ def _goes_on(flow: Flow, add: int) -> bool:
 
 def _leads_on(flow: Flow, node: int, width: int) -> bool:
     part, shape = flow.parts[node], flow.nodes[node].shape
+    if part is Part.GATE:
+        return any(flow.nodes[i].shape[-1] == 1 for i in flow.inputs(node)) and shape[-1] == width
     return part in _ONWARD or (part is Part.REDUCE and len(shape) > 2 and shape[-2] > 1 and shape[-1] == width)
 
 

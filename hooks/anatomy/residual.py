@@ -39,22 +39,32 @@ def find_residuals(flow: Flow) -> dict[int, Residual]:
     """Return the residual adds by their node.
 
     One operand of such an add is made from the trunk by operations on one tensor alone; the other leaves the trunk at
-    some point of it (up to six adds back, as in parallel blocks) and passes a transform.
+    some point of it (up to six adds back, as in parallel blocks) and passes a transform. A trunk of several streams that
+    are mixed at each add is looked for where there are such products, and taken where it is longer.
     """
+    plain = _residuals(flow, mixed=False)
+    if all(flow.streams_of(i) is None for i, part in enumerate(flow.parts) if part is Part.PRODUCT):
+        return plain
+    return max(plain, _residuals(flow, mixed=True), key=lambda found: max(map(len, _chains(found)), default=0))
+
+
+def _residuals(flow: Flow, *, mixed: bool) -> dict[int, Residual]:
     found: dict[int, Residual] = {}
     for node in flow.nodes:
         if flow.parts[node.index] is Part.ADD and len(node.shape) > 1:
             first, second = flow.inputs(node.index)[:2]
             if flow.nodes[first].shape == flow.nodes[second].shape:
-                residual = _residual(flow, found, node.index, first, second)
-                residual = residual or _residual(flow, found, node.index, second, first)
+                residual = _residual(flow, found, node.index, first, second, mixed)
+                residual = residual or _residual(flow, found, node.index, second, first, mixed)
                 if residual:
                     found[node.index] = residual
     return found
 
 
-def _residual(flow: Flow, earlier: dict[int, Residual], add: int, skip: int, branch: int) -> Residual | None:
-    spine = flow.spine(skip)
+def _residual(
+    flow: Flow, earlier: dict[int, Residual], add: int, skip: int, branch: int, mixed: bool
+) -> Residual | None:
+    spine = flow.spine(skip, mixed=mixed)
     trunk, root = list(spine), spine[-1]
     for _ in range(_HOPS):
         if root not in earlier:

@@ -32,19 +32,32 @@ def build(spec: str, *, weights: bool = False) -> Built:
         BadInput: there is no such thing, or it does not give a model.
     """
     path = Path(spec)
+    if path.suffix == ".py" and path.is_file():
+        raise BadInput(f"{spec} is Python source; name a factory in it, as {_dotted(path)}:factory")
     if path.exists():
         from stabilitylens.cli._huggingface import from_config
 
         model, note = from_config(path, weights=weights)
         return Built(model, None, note)
-    if ":" not in spec:
-        raise BadInput(f"{spec} is no file or folder; name one, or a factory as package.module:factory")
-    made = _call(spec)
+    module, colon, factory = spec.rpartition(":")
+    if not colon:
+        wanted = "the folder or config.json of a Hugging Face model (none is downloaded), or a factory as package.module:factory"
+        raise BadInput(f"{spec} does not exist; name {wanted}")
+    if module.endswith(".py"):
+        raise BadInput(f"{spec} names a file; name its module instead: {_dotted(Path(module))}:{factory or 'factory'}")
+    if not module or not factory:
+        raise BadInput(f"{spec} names no {'factory' if module else 'module'}; name both, as package.module:factory")
+    made = _call(spec, module, factory)
     return Built(*made) if isinstance(made, tuple) and len(made) == 2 else Built(made)
 
 
-def _call(spec: str) -> Any:
-    module, _, factory = spec.partition(":")
+def _dotted(path: Path) -> str:
+    """The module of a file, as it is imported from the working folder."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts) if all(part.isidentifier() for part in parts) else path.stem
+
+
+def _call(spec: str, module: str, factory: str) -> Any:
     sys.path.insert(0, os.getcwd())
     try:
         make = getattr(importlib.import_module(module), factory)
