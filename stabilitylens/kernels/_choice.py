@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -15,13 +14,8 @@ from torch import Tensor
 Backend = Literal["auto", "reference", "triton"]
 #: what the Triton kernels read and write
 DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 _BACKEND: Backend = "auto"
-
-
-@functools.cache
-def has_triton() -> bool:
-    """Whether Triton is installed."""
-    return importlib.util.find_spec("triton") is not None
 
 
 def interpreted() -> bool:
@@ -36,7 +30,7 @@ def uses_triton(*tensors: Tensor | None) -> bool:
     CPU does, unless :func:`backend` asks for it and Triton runs in its interpreter.
     """
     given = [t for t in tensors if t is not None]
-    if _BACKEND == "reference" or not has_triton() or any(t.dtype not in DTYPES for t in given):
+    if _BACKEND == "reference" or not HAS_TRITON or any(t.dtype not in DTYPES for t in given):
         return False
     if _BACKEND == "triton" and interpreted():
         return True

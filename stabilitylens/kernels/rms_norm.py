@@ -12,6 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from stabilitylens.kernels._byproducts import NOBODY
+from stabilitylens.kernels._choice import uses_triton
+
 #: ``llama`` rounds x̂, then multiplies by w; ``gemma`` multiplies by 1 + w in fp32, then rounds; ``fp32`` by w, then rounds
 Rounding = Literal["llama", "gemma", "fp32"]
 
@@ -40,3 +43,55 @@ def rms_norm_reference(
     else:
         out = (wide(weight) * h).to(x.dtype)
     return out if bias is None else out + bias
+
+
+def rms_norm(
+    x: Float[Tensor, "*row d"],
+    weight: Float[Tensor, " d"] | None,
+    bias: Float[Tensor, " d"] | None = None,
+    eps: float = 1e-6,
+    rounding: Rounding = "llama",
+    *,
+    layer: int = NOBODY,
+) -> Float[Tensor, "*row d"]:
+    """RMSNorm over the last axis: the Triton kernel on a GPU, plain PyTorch elsewhere.
+
+    Args:
+        x: fp32, bf16, fp16 (fp64 in PyTorch), of any strides.
+        weight: the gain, None for none.
+        bias: added last, None for none.
+        eps: added under the root.
+        rounding: where the result is rounded to the dtype of x.
+        layer: a number of ``_byproducts.listen``, whose listener is told the Moments of input, output and gradients.
+    """
+    if not uses_triton(x, weight, bias):
+        return rms_norm_reference(x, weight, bias, eps, rounding)
+    from stabilitylens.kernels._norm_ops import MODES
+
+    y: Tensor = torch.ops.stabilitylens.rms_norm(x, None, weight, bias, eps, MODES[rounding], layer)[0]
+    return y
+
+
+def add_rms_norm(
+    x: Float[Tensor, "*row d"],
+    residual: Float[Tensor, "*row d"],
+    weight: Float[Tensor, " d"] | None,
+    bias: Float[Tensor, " d"] | None = None,
+    eps: float = 1e-6,
+    rounding: Rounding = "llama",
+    *,
+    round_sum: bool = True,
+    layer: int = NOBODY,
+) -> tuple[Float[Tensor, "*row d"], Float[Tensor, "*row d"]]:
+    """RMSNorm of x + residual, and that sum: one pass over memory on a GPU.
+
+    Args:
+        round_sum: normalise the sum as rounded to the dtype of x, as models do that add first; or as it is in fp32.
+    """
+    from stabilitylens.kernels import _norm_ops as ops
+
+    mode = ops.MODES[rounding] + (0 if round_sum else ops.UNROUNDED)
+    if not uses_triton(x, residual, weight, bias):
+        return ops.reference(x, residual, weight, bias, eps, mode)
+    y, total, _, _ = torch.ops.stabilitylens.rms_norm(x, residual, weight, bias, eps, mode, layer)
+    return y, total

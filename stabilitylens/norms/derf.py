@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from stabilitylens.kernels.rms_norm import wide
+from stabilitylens.kernels.squash import squash
 from stabilitylens.norms._norm import norm
 
 
@@ -33,5 +33,4 @@ class Derf(nn.Module):
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Squash each element."""
-        out = wide(self.weight) * torch.erf(wide(self.alpha) * wide(x) + wide(self.shift))
-        return (out if self.bias is None else out + wide(self.bias)).to(x.dtype)
+        return squash(x, "erf", self.alpha, self.shift, self.weight, self.bias)

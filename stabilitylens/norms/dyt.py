@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from stabilitylens.kernels.rms_norm import wide
+from stabilitylens.kernels.squash import squash
 from stabilitylens.norms._norm import norm
 
 
@@ -34,5 +34,4 @@ class DyT(nn.Module):
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Squash each element."""
-        out = wide(self.weight) * torch.tanh(wide(self.alpha) * wide(x))
-        return (out if self.bias is None else out + wide(self.bias)).to(x.dtype)
+        return squash(x, "tanh", self.alpha, None, self.weight, self.bias)

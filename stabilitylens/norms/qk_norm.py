@@ -9,13 +9,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.errors import BadInput
-from stabilitylens.kernels.rms_norm import Rounding, rms_norm_reference
+from stabilitylens.kernels.qk_norm import qk_norm
+from stabilitylens.kernels.rms_norm import Rounding
 
 Over = Literal["head", "full"]
 
 
 def _flat(x: Float[Tensor, "batch head position d_head"]) -> Float[Tensor, "batch position d"]:
     return x.transpose(1, 2).flatten(2)
+
+
+def _heads(x: Tensor, shape: torch.Size) -> Float[Tensor, "batch head position d_head"]:
+    return x.unflatten(-1, (shape[1], shape[3])).transpose(1, 2)
 
 
 class QKNorm(nn.Module):
@@ -54,15 +59,11 @@ class QKNorm(nn.Module):
         start = torch.zeros if rounding == "gemma" else torch.ones
         self.q_weight, self.k_weight = (nn.Parameter(start(width)) for width in widths)
 
-    def _one(self, x: Tensor, weight: Tensor) -> Tensor:
-        if self.over == "head":
-            return rms_norm_reference(x, weight, None, self.eps, self.rounding)
-        flat = rms_norm_reference(_flat(x), weight, None, self.eps, self.rounding)
-        out: Tensor = flat.unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)  # type: ignore[no-untyped-call]
-        return out
-
     def forward(
         self, q: Float[Tensor, "batch head query d_head"], k: Float[Tensor, "batch kv_head key d_head"]
     ) -> tuple[Float[Tensor, "batch head query d_head"], Float[Tensor, "batch kv_head key d_head"]]:
         """Normalise queries and keys."""
-        return self._one(q, self.q_weight), self._one(k, self.k_weight)
+        if self.over == "head":
+            return qk_norm(q, k, self.q_weight, self.k_weight, self.eps, self.rounding)
+        a, b = qk_norm(_flat(q), _flat(k), self.q_weight, self.k_weight, self.eps, self.rounding)
+        return _heads(a, q.shape), _heads(b, k.shape)

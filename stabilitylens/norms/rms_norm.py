@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from stabilitylens.kernels.rms_norm import Rounding, rms_norm_reference
+from stabilitylens.kernels.rms_norm import Rounding, rms_norm
 from stabilitylens.norms._norm import norm
 
 
@@ -39,4 +39,4 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Normalise each token."""
-        return rms_norm_reference(x, self.weight, self.bias, self.eps, self.rounding)
+        return rms_norm(x, self.weight, self.bias, self.eps, self.rounding)

@@ -1,0 +1,167 @@
+"""Launches of the norm kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stabilitylens.kernels._gpu import shapes
+from stabilitylens.kernels._gpu.norm_backward import norm_backward
+from stabilitylens.kernels._gpu.norm_backward_wide import norm_backward_columns, norm_backward_rows
+from stabilitylens.kernels._gpu.norm_forward import norm_forward, pair_forward
+from stabilitylens.kernels._gpu.norm_forward_wide import norm_forward_wide
+
+#: numbers a tile that the forward writes, and a program that the backward writes
+FORWARD_FIELDS, BACKWARD_FIELDS = 9, 6
+ROUNDINGS = {"fp32": 0, "llama": 1, "gemma": 2}
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Which norm: LayerNorm where centred, else RMSNorm in a rounding mode; ``add_rounded``: of the rounded sum."""
+
+    centred: bool
+    rounding: int = 0
+    add_rounded: bool = True
+
+    def dtype(self, x: Tensor, weight: Tensor | None) -> torch.dtype:
+        """Of the output: Llama's product of x̂ and w follows PyTorch's promotion, all others that of the input."""
+        return torch.promote_types(x.dtype, weight.dtype) if self.rounding == 1 and weight is not None else x.dtype
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Output, the sum that was normalised (empty where nothing was added), mean and 1/std of each row, statistics."""
+
+    y: Tensor
+    total: Tensor
+    mean: Tensor
+    rstd: Tensor
+    statistics: Tensor | None
+
+
+def forward(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, mode: Mode, statistics: int
+) -> Forward:
+    """Normalise the last axis of x, or of x + residual; ``statistics`` 1 is of the input, 2 of the output too."""
+    m = shapes.matrix(x)
+    r = m if residual is None else shapes.matrix(residual)
+    rows, d = m.shape
+    y = torch.empty(x.shape, dtype=mode.dtype(x, weight), device=x.device)
+    total = torch.empty(x.shape if residual is not None else 0, dtype=x.dtype, device=x.device)
+    mean = torch.empty(rows if mode.centred else 0, dtype=torch.float32, device=x.device)
+    rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
+    tile = shapes.tile(d, "forward", shapes.has_clusters(x))
+    tiles = -(-rows // tile.rows)
+    found = torch.empty(tiles, FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None
+    if rows:
+        unit = m.stride(1) == 1 and r.stride(1) == 1
+        align = shapes.alignment(m, r) if unit else 1
+        given = (
+            m, r, total, x if weight is None else weight, x if bias is None else bias, y, mean, rstd,
+            y if found is None else found, rows, m.stride(0) // align, m.stride(1), r.stride(0) // align, r.stride(1), eps,
+        )  # fmt: skip
+        flags = {
+            "D": d, "BLOCK": tile.block, "ALIGN": align, "UNIT": unit, "CENTRED": mode.centred, "ROUNDING": mode.rounding,
+            "HAS_W": weight is not None, "HAS_B": bias is not None, "ADD": residual is not None,
+            "ADD_ROUNDED": mode.add_rounded, "STATISTICS": statistics,
+        }  # fmt: skip
+        if tile.wide:
+            norm_forward_wide[(rows,)](*given, **flags, **tile.options)
+        else:
+            norm_forward[(tiles,)](*given, **flags, ROWS=tile.rows, **tile.options)
+    return Forward(y, total, mean, rstd, found)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """Gradients, and what was asked for of statistics."""
+
+    dx: Tensor
+    dw: Tensor | None
+    db: Tensor | None
+    statistics: Tensor | None
+
+
+def backward(
+    dy: Tensor, d_total: Tensor | None, x: Tensor, weight: Tensor | None, has_bias: bool, mean: Tensor, rstd: Tensor,
+    mode: Mode, statistics: bool,
+) -> Backward:  # fmt: skip
+    """Gradients of :func:`forward`; x is what was normalised, ``d_total`` the gradient of the sum where one was returned."""
+    m, g = shapes.matrix(x), shapes.matrix(dy)
+    rows, d = m.shape
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    tile = shapes.tile(d, "backward", shapes.has_clusters(x))
+    tiles = -(-rows // tile.rows)
+    count = shapes.programs(x, tiles)
+    dw, db = (torch.zeros(count, d, dtype=torch.float32, device=x.device) if wanted else None for wanted in (weight is not None, has_bias))
+    lines = rows if tile.wide else count
+    found = torch.zeros(lines, BACKWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None
+    if rows:
+        unit, unit_dy = m.stride(1) == 1, g.stride(1) == 1
+        align = shapes.alignment(m, g) if unit and unit_dy else 1
+        strides = (g.stride(0) // align, g.stride(1), m.stride(0) // align, m.stride(1))
+        w, s = x if weight is None else weight, dx if d_total is None else shapes.matrix(d_total).contiguous()
+        flags = {
+            "D": d, "BLOCK": tile.block, "ALIGN": align, "UNIT": unit, "UNIT_DY": unit_dy, "CENTRED": mode.centred,
+            "HAS_W": weight is not None,
+        }  # fmt: skip
+        more = {"ROUNDING": mode.rounding, "ADD": d_total is not None, "STATISTICS": statistics}
+        out = dx if found is None else found
+        if tile.wide:
+            norm_backward_rows[(rows,)](g, m, w, mean, rstd, s, dx, out, *strides, **flags, **more, **tile.options)
+            _columns(g, m, mean, rstd, dw, db, count, strides, flags)
+        else:
+            norm_backward[(count,)](
+                g, m, w, mean, rstd, s, dx, dx if dw is None else dw, dx if db is None else db, out, rows, -(-tiles // count),
+                *strides, **flags, **more, HAS_B=has_bias, ROWS=tile.rows, STAGES=2 if x.is_cuda else 1, **tile.options,
+            )  # fmt: skip
+    return Backward(dx, *(None if p is None else p.sum(0) for p in (dw, db)), found)
+
+
+def _columns(g: Tensor, m: Tensor, mean: Tensor, rstd: Tensor, dw: Tensor | None, db: Tensor | None, count: int, strides: tuple[int, ...], flags: dict) -> None:
+    """Parts of dW and dB of rows that don't fit into registers."""
+    parts = dw if dw is not None else db
+    if parts is None:
+        return
+    block, rows = 1024, m.shape[0]
+    flags = {**flags, "BLOCK": block, "HAS_B": db is not None}
+    grid = (-(-m.shape[1] // block), count)
+    norm_backward_columns[grid](
+        g, m, mean, rstd, parts, parts if db is None else db, rows, -(-rows // count), *strides, **flags, num_warps=4, enable_fp_fusion=True
+    )
+
+
+def pair(
+    q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float, mode: Mode, statistics: int
+) -> tuple[Forward, Forward]:
+    """RMSNorm of two matrices in one launch."""
+    outs, sides, grid = [], [], 0
+    for name, x, weight in (("Q", q, q_weight), ("K", k, k_weight)):
+        rows, d = x.shape
+        tile = shapes.tile(d, "forward", False)
+        tiles = -(-rows // tile.rows)
+        unit = x.stride(1) == 1
+        align = shapes.alignment(x) if unit else 1
+        out = Forward(
+            torch.empty(x.shape, dtype=mode.dtype(x, weight), device=x.device), x.new_empty(0), x.new_empty(0),
+            torch.empty(rows, dtype=torch.float32, device=x.device),
+            torch.empty(tiles, FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None,
+        )  # fmt: skip
+        found = out.y if out.statistics is None else out.statistics
+        low = name.lower()
+        sides.append({
+            name: x, f"W{name}": weight, f"Y{name}": out.y, f"RSTD_{name}": out.rstd, f"STATS_{name}": found, f"M{name}": rows,
+            f"{low}_row": x.stride(0) // align, f"{low}_col": x.stride(1), f"D{name}": d, f"BLOCK_{name}": tile.block,
+            f"ROWS_{name}": tile.rows, f"ALIGN_{name}": align, f"UNIT_{name}": unit,
+        })  # fmt: skip
+        grid += tiles
+        outs.append((out, tiles, tile.warps))
+    if grid:
+        pair_forward[(grid,)](
+            **sides[0], **sides[1], eps=eps, q_tiles=outs[0][1], ROUNDING=mode.rounding, STATISTICS=statistics,
+            num_warps=max(w for _, _, w in outs), enable_fp_fusion=True,
+        )  # fmt: skip
+    return outs[0][0], outs[1][0]

@@ -1,0 +1,81 @@
+"""Tiles, warps and clusters for a row length, and matrices out of tensors of any strides.
+
+A thread holds 32 elements of a row forward and 16 backward: with more warps the statistics are bound by
+instructions, with fewer the rows no longer fit into registers. Rows longer than that are spread over a
+cluster on compute capability 9.0 and later, and read in blocks elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: longest row that one block of threads keeps in registers, forward and backward
+FORWARD_ROW, BACKWARD_ROW = 16384, 8192
+#: thread blocks in a cluster, and the longest row they are used for
+LARGEST_CLUSTER, CLUSTER_ROW = {"forward": 4, "backward": 8}, 65536
+#: elements of a row that are read at a time where it does not fit
+WIDE_BLOCK = 8192
+#: multiprocessors assumed in the interpreter, and programs a multiprocessor in the backward
+INTERPRETED_PROCESSORS, PROGRAMS = 2, 2
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How rows are spread: BLOCK columns of ROWS rows a program, by warps of 32 threads and blocks of a cluster."""
+
+    block: int
+    rows: int
+    warps: int
+    clusters: int = 1
+    wide: bool = False
+
+    @property
+    def options(self) -> dict[str, int | bool]:
+        """Launch options; fusing products and sums is pinned, since Triton's default for it changes."""
+        cluster = {"num_ctas": self.clusters} if self.clusters > 1 else {}
+        return {"num_warps": self.warps, "enable_fp_fusion": True, **cluster}
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def has_clusters(x: Tensor) -> bool:
+    """Whether thread blocks can share a reduction."""
+    return x.is_cuda and torch.version.hip is None and torch.cuda.get_device_capability(x.device)[0] >= 9
+
+
+def tile(d: int, direction: str, clusters: bool) -> Tile:
+    """The tile for rows of d elements; ``direction`` is ``forward`` or ``backward``."""
+    block = power_of_two(d)
+    each, longest = (32, FORWARD_ROW) if direction == "forward" else (16, BACKWARD_ROW)
+    if block > longest and not (clusters and block <= CLUSTER_ROW):
+        return Tile(WIDE_BLOCK, 1, 8, wide=True)
+    count = max(1, block // longest)
+    rows = max(1, 128 * each // block) if block < 1024 else 1
+    warps = min(16, max(1, rows * block // (32 * each * count)))
+    return Tile(block, rows, warps, count)
+
+
+def matrix(x: Tensor) -> Tensor:
+    """As (row, d) without a copy where the strides allow it."""
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+
+
+def alignment(*matrices: Tensor) -> int:
+    """A power of two up to 16 that divides every row stride."""
+    return math.gcd(16, *(m.stride(0) for m in matrices))
+
+
+def programs(x: Tensor, tiles: int) -> int:
+    """How many programs share the rows of a backward: a number of the device, so that sums are the same in every run."""
+    if x.is_cuda:
+        count = torch.cuda.get_device_properties(x.device).multi_processor_count
+    else:
+        count = INTERPRETED_PROCESSORS
+    return max(1, min(tiles, count * PROGRAMS))
