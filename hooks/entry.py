@@ -10,6 +10,7 @@ from torch import nn
 
 from stabilitylens.hooks.copies import AfterHook, BeforeHook
 from stabilitylens.hooks.guard import Guard
+from stabilitylens.hooks.shares import is_rehearsal
 from stabilitylens.hooks.subject import Subject, is_compiled
 from stabilitylens.hooks.taps import ForwardTaps
 
@@ -53,7 +54,7 @@ class Entry:
             self._trains = self._trains or self._model.training
             recomputing = torch._C._current_graph_task_id() != -1
             observed = torch.is_grad_enabled() and not recomputing and (self._model.training or not self._trains)
-            if self._open_at is None and observed:
+            if self._open_at is None and observed and not is_rehearsal():
                 self._open_at = module
                 self._taps.__enter__()
         except Exception as error:

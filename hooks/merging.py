@@ -46,7 +46,7 @@ class Description:
 
     Attributes:
         data: ranks that train the same part of the model on other data; empty where nothing told.
-        stage: its pipeline stage where that is known.
+        stage: its pipeline stage where that is known; divided: by what a pipeline's schedule divides gradients.
         parameters: by name; slots: print by tap and key; rows: how many a slot has.
         layers, attention, norms: sites in the order of a forward.
         partial: how many values there are of a sum that has yet to be taken, by tap and parameter.
@@ -64,6 +64,7 @@ class Description:
     norms: tuple[Site, ...] = ()
     branch_kinds: Mapping[int, str] = field(default_factory=dict)
     partial: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    divided: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Plan:
         owners: ranks that count each parameter; sizes: its elements; unclear: why nothing is said of one.
         split_logits: the output logits are split over processes along the vocabulary.
         twins: ranks that hold the same values.
-        data: for each rank, how many processes train on other data.
+        share: for each rank, the share that a loss of its own has in the loss of all.
         partial: as in a description, with the ranks whose values are to be added up.
     """
 
@@ -96,7 +97,7 @@ class Plan:
     unclear: Mapping[str, str]
     split_logits: bool
     twins: tuple[tuple[int, ...], ...]
-    data: Mapping[int, int]
+    share: Mapping[int, float]
     partial: Mapping[tuple[str, str], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
 
@@ -324,7 +325,7 @@ def merge(given: Sequence[Description]) -> Plan:
         unclear=unclear,
         split_logits=split_logits,
         twins=_twin_ranks(all_of),
-        data={r: len(g) for r, g in groups.items()},
+        share={d.rank: 1 / (len(groups[d.rank]) * d.divided) for d in given},
         partial=_of_partial(all_of),
     )
 

@@ -70,8 +70,8 @@ class Packing:
             yield np.zeros(size) if values is None else values
 
     def _scaled(self, tap: str, row: np.ndarray) -> np.ndarray:
-        """Gradients of activations are of this process's own loss; the loss is the mean over the data."""
-        share = 1 / self.plan.data[self._rank]
+        """Gradients of activations are of this process's own loss, or of a micro-batch's."""
+        share = self.plan.share[self._rank]
         return row * np.array([1, share, share, share**2, share, 1]) if tap == "resid_grad" and share != 1 else row
 
     def unpack(self, sums: Buffer, maxima: Buffer, *, complete: bool) -> tuple[Rows, dict[int, float]]:

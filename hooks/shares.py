@@ -123,14 +123,24 @@ class Shares:
             found.update(range(sys.modules["torch.distributed"].get_world_size()) if _is_hybrid(unit) else ())
         return tuple(sorted(found))
 
-    def stage(self) -> int | None:
-        """The index of the pipeline stage that runs the model, where torch's own pipeline does."""
-        pipelining = sys.modules.get("torch.distributed.pipelining.stage")
-        if pipelining is None:
-            return None
-        stages = (o for o in gc.get_objects() if isinstance(o, pipelining._PipelineStageBase))
-        mine = [s.stage_index for s in stages if s.submod is self._model or self._model in s.submod.modules()]
-        return min(mine, default=None)
+    def pipeline(self) -> tuple[int | None, int]:
+        """The index of the pipeline stage that runs the model and the number by which the schedule divides gradients.
+
+        None and 1 where torch's own pipeline does not run it.
+        """
+        of_stages, of_schedules = (sys.modules.get(f"torch.distributed.pipelining.{n}") for n in ("stage", "schedules"))
+        if of_stages is None or of_schedules is None:
+            return None, 1
+        objects = gc.get_objects()
+        stages = [o for o in objects if isinstance(o, of_stages._PipelineStageBase) and self._runs(o)]
+        schedules = [o for o in objects if isinstance(o, of_schedules._PipelineSchedule) and o.scale_grads]
+        mine = [s for s in schedules for stage in getattr(s, "_stages", (getattr(s, "_stage", None),)) if stage in stages]
+        return min((s.stage_index for s in stages), default=None), max((s._n_microbatches for s in mine), default=1)
+
+    def _runs(self, stage: Any) -> bool:
+        return stage.submod is self._model or any(m is self._model for m in stage.submod.modules()) or any(
+            m is stage.submod for m in self._model.modules()
+        )  # fmt: skip
 
 
 def _data_of_mesh(info: Any) -> tuple[int, ...]:
@@ -140,6 +150,18 @@ def _data_of_mesh(info: Any) -> tuple[int, ...]:
 
 def _is_hybrid(unit: Any) -> bool:
     return "HYBRID" in unit.sharding_strategy.name
+
+
+def is_rehearsal() -> bool:
+    """Whether torch's pipeline is running a stage on made-up data to learn the shapes of its outputs."""
+    if "torch.distributed.pipelining.stage" not in sys.modules:
+        return False
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_forward_metadata_inference":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def is_spread(parameter: nn.Parameter) -> bool:

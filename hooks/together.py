@@ -133,6 +133,7 @@ class Together:
     @torch.no_grad()
     def _describe(self, rows: Rows, partial: Values) -> Description:
         shares = Shares(self._subject.model, self._ranks.rank)
+        stage, divided = shares.pipeline()
         parameters = {}
         for name, parameter, values in zip(self._parameters.names, self._parameters.parameters, self._values(), strict=True):
             share = shares.of(parameter)
@@ -143,7 +144,8 @@ class Together:
         return Description(
             rank=self._ranks.rank,
             data=shares.data(),
-            stage=shares.stage(),
+            stage=stage,
+            divided=divided,
             blocks=tuple(self._subject.blocks),
             parameters=parameters,
             slots={entry: fingerprint(entry[0], row) for entry, row in sites.items()},
