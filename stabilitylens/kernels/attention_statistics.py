@@ -8,11 +8,14 @@ since an fp32 logit of 1e4 is only known to 6e-4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
+
+from stabilitylens.kernels._choice import uses_triton
 
 #: an additive mask at or below this hides a key: BERT's old -10,000 is the weakest mask in use
 HIDDEN = -9e3
@@ -30,11 +33,14 @@ class Visibility:
         visible: True where a query sees a key; None where it sees all that ``causal`` allows.
         bias: added to the logits before the softmax.
         causal: query i sees keys 0 to i (aligned top left, as torch does).
+        modify: makes the softmax's input of a chunk of scaled logits, shape (batch, head, query, key), given it and the
+            index of its first query; None where only ``bias`` and a soft-cap do.
     """
 
     visible: Bool[Tensor, "..."] | None = None
     bias: Float[Tensor, "..."] | None = None
     causal: bool = False
+    modify: Callable[[Tensor, int], Tensor] | None = None
 
     @classmethod
     def of(cls, mask: Shaped[Tensor, "..."] | None, causal: bool) -> Visibility:
@@ -92,6 +98,9 @@ def _reduce(s: Tensor, view: Visibility, start: int, soft_cap: float | None) -> 
     if view.causal:
         ahead = torch.ones(rows, keys, dtype=torch.bool, device=s.device).triu(start + 1)
         hidden = ahead if hidden is None else hidden | ahead
+    modified = None if view.modify is None else view.modify(s, start)
+    if modified is not None:
+        hidden = modified <= HIDDEN if hidden is None else hidden | (modified <= HIDDEN)
     if hidden is not None:
         s.masked_fill_(hidden, LOW)
         count = (~hidden).expand(s.shape).sum(-1)
@@ -102,9 +111,12 @@ def _reduce(s: Tensor, view: Visibility, start: int, soft_cap: float | None) -> 
         s.div_(soft_cap).tanh_().mul_(soft_cap)
     if view.bias is not None:
         s.add_(_part(view.bias, start, start + rows, keys))
-    if hidden is not None and (soft_cap is not None or view.bias is not None):
+    if modified is not None:
+        s = modified.clone()
+    changed = soft_cap is not None or view.bias is not None or view.modify is not None
+    if hidden is not None and changed:
         s.masked_fill_(hidden, LOW)
-    top = s.amax(-1) if soft_cap is not None or view.bias is not None else largest
+    top = s.amax(-1) if changed else largest
     s.sub_(top[..., None])
     p = s.exp()
     total = p.sum(-1)
@@ -153,6 +165,36 @@ def _query_rows(rows: _Rows, query_norms: Tensor, padding: Tensor | None) -> Flo
     return torch.stack((used.sum((0, 2)).double(), many.sum((0, 2)).double(), largest, *sums, masked), -1)
 
 
+def reduced_rows(
+    q: Float[Tensor, "batch head query d_head"], k: Float[Tensor, "batch kv_head key d_head"], scale: float, view: Visibility, soft_cap: float | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Visible keys, largest logit, log-sum-exp and entropy of each row in plain PyTorch, shape (batch, head, query).
+
+    A row without a visible key has the log-sum-exp -inf and the entropy 0.
+    """
+    exact = torch.float64 if q.dtype is torch.float64 else torch.float32
+    rows = _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
+    none = rows.count == 0
+    low = rows.lse.new_full((), -torch.inf)
+    return rows.count, torch.where(none, low, rows.largest), torch.where(none, low, rows.lse), rows.entropy.masked_fill(none, 0)
+
+
+def _found(
+    q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None, query_norms: Tensor, key_norms: Tensor
+) -> _Rows:
+    """By the Triton kernel on a GPU; elsewhere chunk by chunk, in fp64 where the norms allow logits that need it."""
+    if uses_triton(q, k):
+        from stabilitylens.kernels._gpu.attention_launch import launch
+
+        i = torch.arange(q.shape[2], dtype=torch.int32, device=q.device)
+        hi = (i + 1).clamp(max=k.shape[2]) if view.causal else torch.full_like(i, k.shape[2])
+        count, largest, lse, entropy = launch(q, k, torch.zeros_like(i), hi, scale, view.visible, view.bias, soft_cap)
+        return _Rows(count, largest, lse, entropy)
+    bound = abs(scale) * query_norms.amax() * key_norms.amax() if q.numel() and k.numel() else query_norms.new_zeros(())
+    exact = torch.float64 if bool(bound > FP64_ABOVE) or q.dtype is torch.float64 else torch.float32
+    return _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
+
+
 def attention_statistics(
     q: Float[Tensor, "batch head query d_head"],
     k: Float[Tensor, "batch kv_head key d_head"],
@@ -196,9 +238,7 @@ def attention_rows(
     same_query, same_key = projections[0] is q, projections[1] is k
     q, k = q.detach(), k.detach()
     query_norms, key_norms = _norms(q), _norms(k)
-    bound = abs(scale) * query_norms.amax() * key_norms.amax() if q.numel() and k.numel() else query_norms.new_zeros(())
-    exact = torch.float64 if bool(bound > FP64_ABOVE) or q.dtype is torch.float64 else torch.float32
-    rows = _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
+    rows = _found(q, k, scale, view, soft_cap, query_norms, key_norms)
     seen = _seen(view, q, k)
     padding = None if q.shape[2] != k.shape[2] or view.visible is None else ~seen[:, :, 0]
     fields = _query_rows(rows, query_norms, padding)
