@@ -16,7 +16,8 @@ from stabilitylens.readers._rows import Mark
 from stabilitylens.readers._text_keys import name_of
 from stabilitylens.readers._text_numbers import NUMBER, cell, to_float
 from stabilitylens.readers._text_pairs import Pairs, Tokenizer
-from stabilitylens.readers._text_rows import rows_of
+from stabilitylens.readers._table import Alike
+from stabilitylens.readers._text_rows import rows_of, rows_of_blocks
 
 #: pieces that mean something to the readers, to be thrown together
 _PIECES = [
@@ -82,6 +83,27 @@ def _same(a, b) -> bool:
     return a.bar == b.bar and all(
         x.keys() == y.keys() and all(x[k] == y[k] or (math.isnan(x[k]) and math.isnan(y[k])) for k in x) for x, y in ((a.counters, b.counters), (a.values, b.values))
     )
+
+
+@given(st.sampled_from(sorted(FORMATS)), st.integers(0, 2**32), st.integers(0, 12), st.integers(1, 4000))
+@settings(max_examples=120, deadline=None)
+def test_many_lines_at_once_read_as_line_by_line(name: str, seed: int, wounds: int, size: int) -> None:
+    chance = random.Random(seed)
+    lines = (FORMATS[name].text().replace("\r\n", "\n").replace("\r", "\n") * chance.randrange(1, 4)).split("\n")
+    for _ in range(wounds):
+        at = chance.randrange(len(lines))
+        lines[at] = chance.choice([lines[at][:9], lines[at] + chance.choice(_PIECES).replace("\n", ""), chance.choice(lines), "", "a sentence", "nan"]).replace("\r", "")
+    whole, blocks = [line + "\n" for line in lines], []
+    while whole:
+        some, whole = whole[:size], whole[size:]
+        blocks.append("".join(some))
+    at_once = [row for some in rows_of_blocks(blocks) for row in (some.rows() if isinstance(some, Alike) else [some])]
+    assert repr(at_once) == repr(list(rows_of(lines)))
+
+
+def test_a_plain_log_is_read_many_lines_at_once() -> None:
+    found = list(rows_of_blocks([FORMATS["nanogpt"].text() * 5]))
+    assert any(isinstance(some, Alike) and len(some["loss"]) > 3 for some in found)
 
 
 @given(st.text(max_size=300), st.booleans())

@@ -17,6 +17,11 @@ TRAINING = frozenset("train training trn tr trainer".split())
 _LOSS = frozenset("loss losses nll xent crossentropy bpb bpc bpt cost lossval trl celoss".split())
 #: what is minimised where no loss is named so
 _ERRORS = frozenset("mse rmse mae mape bce ce xe".split())
+#: words in the name of what a training is measured by
+_MEASURES = frozenset(
+    "acc accuracy top1 ppl perplexity reward rewards return returns score f1 auc likelihood grad gradient gradients gnorm lr bleu rouge wer cer psnr "
+    "ssim iou miou map recall precision entropy kl win elo em".split()
+)
 #: names of what stands in for a loss where nothing is one, the better first
 STAND_INS = (
     "train ppl", "training ppl", "train perplexity", "training perplexity", "ppl", "perplexity", "objective", "train objective", "obj",
@@ -103,6 +108,11 @@ def loss_rank(key: str) -> int:
     parts = here - _PLAIN - _WHOLE - _SMOOTH - _BY_EPOCH - _ONE_BATCH - TRAINING - EVALUATION - _LOSS - _ERRORS - _UNITS
     rank -= min(30, 20 + 2 * len(parts)) if parts else 0
     return rank - 55 if here & EVALUATION else rank
+
+
+def tells(key: str) -> bool:
+    """Whether a name is that of something a training is measured by."""
+    return not _MEASURES.isdisjoint(normal(key).split()) or known(key) is not None or loss_rank(key) > 0
 
 
 def step_rank(key: str) -> int | None:

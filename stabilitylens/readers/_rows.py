@@ -50,11 +50,13 @@ from stabilitylens.readers._skipped import skipped
 from stabilitylens.readers._steps import choose_steps, filled
 from stabilitylens.readers._stretches import Stretches, stretches
 from stabilitylens.readers._summaries import BY_EPOCH, summaries
-from stabilitylens.readers._table import COLUMNS, Row, Table
+from stabilitylens.readers._table import COLUMNS, Alike, Row, Table
 from stabilitylens.run import Event, Run
 
 #: rows with the same fields that are added at once
 AT_ONCE = 1024
+#: how the note begins that points are numbered from 0
+UNCOUNTED = "no field counts the steps of"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class _Part:
     notes: list[str] = field(default_factory=list)
 
 
-def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Iterable[str] = (), loss_key: str | None = None) -> list[Run]:
+def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Alike | Mark], notes: Iterable[str] = (), loss_key: str | None = None) -> list[Run]:
     """The runs that rows tell of.
 
     Args:
@@ -101,10 +103,15 @@ def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Mark], notes: Ite
     return runs
 
 
-def _parts(rows: Iterable[Row | Mark]) -> list[_Part]:
+def _parts(rows: Iterable[Row | Alike | Mark]) -> list[_Part]:
     parts = [_Part()]
     alike: list[Row] = []
     for row in rows:
+        if isinstance(row, Alike):
+            parts[-1].table.add_alike(alike)
+            parts[-1].table.add_columns(row)
+            alike = []
+            continue
         if not isinstance(row, Mark):
             if alike and (len(alike) == AT_ONCE or row.keys() != alike[0].keys()):
                 parts[-1].table.add_alike(alike)
@@ -168,14 +175,14 @@ class _Frame:
     @classmethod
     def of(cls, table: Table, loss_key: str | None) -> _Frame:
         """Choose the counter and sort the rows out."""
-        lead = loss_key or max((k for k in table.columns if step_rank(k) is None), key=lambda k: len(table.columns[k].values()))
+        lead = loss_key or max((k for k in table.columns if step_rank(k) is None), key=lambda k: _weight(table.columns[k].values()))
         rows, loss = table.columns[lead].rows(), table.columns[lead].values()
         counters = {k: _at(table, k, rows) for k in table.columns if k != lead and (step_rank(k) is not None or normal(k) in EPOCHS)}
         step_key = choose_steps(counters)
         steps = filled(counters[step_key]) if step_key is not None else np.arange(len(rows))
         epochs = next((v for k, v in counters.items() if k != step_key and normal(k) in EPOCHS and np.isfinite(v).all()), None)
         own = (table.columns[step_key].rows(), table.columns[step_key].values()) if step_key else (rows[:0], loss[:0])
-        notes = [] if step_key is not None else [f"no field counts the steps of {lead}: its points are numbered from 0"]
+        notes = [] if step_key is not None else [f"{UNCOUNTED} {lead}: its points are numbered from 0"]
         return cls(rows, stretches(steps, loss, epochs, _reached(rows, *own)), step_key, own, notes)
 
     def pieces(self, rows: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, Piece]]:
@@ -222,6 +229,11 @@ class _Frame:
                 session.restart = int(self.layout.steps[(self.layout.session == number) & self.layout.keep][0])
             if some:
                 yield some
+
+
+def _weight(values: np.ndarray) -> tuple[bool, int]:
+    """How much of a run a column tells: what never moves tells nothing."""
+    return bool((values != values[0]).any()), len(values)
 
 
 def _reached(rows: np.ndarray, own: np.ndarray, values: np.ndarray) -> np.ndarray | None:

@@ -157,6 +157,28 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[str]:
         yield line.decode("utf-8", "replace")
 
 
+def blocks(path: Path) -> Iterator[str]:
+    """A text, a megabyte of whole lines at a time; every line ends with LF. Else as ``lines``."""
+    rest = b""
+    for chunk in _chunks(path):
+        data = rest + chunk if rest else chunk
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        if not end and len(data) > LONGEST:
+            end = LONGEST
+        rest = data[end:]
+        if end:
+            yield _ended(data[:end])
+    if rest:
+        yield _ended(rest)
+
+
+def _ended(data: bytes) -> str:
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    text = data.decode("utf-8", "replace")
+    return text if text.endswith("\n") else text + "\n"
+
+
 def byte_lines(path: Path, longest: int = LONGEST) -> Iterator[bytes]:
     """As ``lines``, in UTF-8 that is not decoded."""
     rest = b""

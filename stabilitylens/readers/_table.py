@@ -24,6 +24,14 @@ FEW = 8
 Row = Mapping[str, Any]
 
 
+class Alike(dict[str, list[float]]):
+    """Rows with the same fields, by field; every field has a number of each row."""
+
+    def rows(self) -> list[dict[str, float]]:
+        """The rows, one by one."""
+        return [dict(zip(self, numbers, strict=True)) for numbers in zip(*self.values(), strict=True)]
+
+
 def _numbers(values: list[Any]) -> array | None:
     """Values that are all numbers, or all spelled as Python spells them; None for others."""
     kinds = set(map(type, values))
@@ -160,6 +168,18 @@ class Table:
             for self.rows, value in enumerate(values, begin):
                 self._add(key, value, DEEP)
         self.rows = begin + len(rows)
+        for column in self.columns.values():
+            column.put_away()
+
+    def add_columns(self, some: Alike) -> None:
+        """Append rows that come as columns."""
+        begin = self.rows
+        for key, numbers in some.items():
+            if self._has_place(key):
+                self.columns.setdefault(key, Column(begin)).extend(begin, array("d", numbers))
+            else:
+                self.left_out += len(numbers)
+        self.rows = begin + len(next(iter(some.values())))
         for column in self.columns.values():
             column.put_away()
 

@@ -24,7 +24,7 @@ COUNTED = {
 }  # fmt: skip
 #: "100 steps", unless that is a plan: "every 100 steps"
 STEPS_BEHIND = re.compile(r"\s(?:(?:training|train|optimizer|global)\s)?(?:steps|iterations|iters|updates|batches)\b", re.I)
-PLANS = re.compile(r"\b(?:every|for|max|maximum|total|warm-?up|remaining|of|per|save|log|eval|last|next)\W*$|[=:]\s*$", re.I)
+PLANS = re.compile(r"\b(?:every|for|max|maximum|total|warm-?up|remaining|of|per|save|log|eval|last|previous|past|next)\W*$|[=:]\s*$", re.I)
 #: right behind a number: "48.41 avg loss,"
 LOSS_BEHIND = re.compile(r"\s(?:avg|average|mean|total|train|training)?\s?loss\s*(?:[,;|)]|$)", re.I)
 EVALUATES = re.compile(r"\b(?:val|valid|validation|validating|eval|evals|evaluation|evaluate|evaluating|test|testing|dev)\b|^\s*(?:Val|Test|Eval)", re.I)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from stabilitylens.readers._words import plain_signs
 
@@ -22,22 +23,51 @@ _KEY = re.compile(r"\{\s*['\"][^'\"]{1,60}['\"]:[^{}]*$")
 _OBJECTS = re.compile(r"\}\s{0,40}\{['\"]")
 
 
+def prepared(text: str) -> str:
+    """Whole lines of a log without colours and with the signs of ASCII; what a terminal erases ends a line."""
+    if not text.isascii():
+        text = plain_signs(text)
+    return _ANSI.sub("", _ERASED.sub("\n", text)) if "\x1b" in text or "\x08" in text or "\x7f" in text else text
+
+
 def plain(lines: Iterable[str]) -> Iterator[str]:
     """Frames, objects and lines, one by one, in their order."""
-    yield from _whole_objects(_frames(lines))
-
-
-def _frames(lines: Iterable[str]) -> Iterator[str]:
+    whole = Plain()
     for line in lines:
-        if not line.isascii():
-            line = plain_signs(line)
-        if "\x1b" in line or "\x08" in line:
-            for part in _ERASED.split(line):
-                yield from _pieces(_ANSI.sub("", part))
-        elif len(line) > LONGEST or "%|" in line or "}" in line or line.count("[20") > 1:
-            yield from _pieces(line)
-        else:
-            yield line
+        for part in prepared(line).split("\n"):
+            yield from whole(part)
+    yield from whole.end()
+
+
+@dataclass
+class Plain:
+    """Takes prepared lines apart into frames and objects, and joins an object that is printed over several lines."""
+
+    open_: list[str] = field(default_factory=list)
+    depth: int = 0
+    width: int = 0
+
+    def __call__(self, line: str) -> Sequence[str]:
+        """The frames, objects and lines that a line ends; the line itself where it is nothing else."""
+        if len(line) <= LONGEST and not self.open_ and "%|" not in line and "}" not in line and "{" not in line and line.count("[20") < 2:
+            return (line,)
+        return [whole for piece in _pieces(line) for whole in self._joined(piece)]
+
+    def end(self) -> Sequence[str]:
+        """What is still open."""
+        open_, self.open_ = self.open_, []
+        return [" ".join(open_)] if open_ else []
+
+    def _joined(self, line: str) -> Sequence[str]:
+        if not self.open_ and not _opens(line):
+            return (line,)
+        self.depth += line.count("{") - line.count("}")
+        self.width += len(line)
+        self.open_.append(line.strip())
+        if self.depth > 0 and len(self.open_) < TALLEST and self.width <= WIDEST:
+            return ()
+        self.depth = self.width = 0
+        return self.end()
 
 
 def _pieces(line: str) -> Iterator[str]:
@@ -55,24 +85,6 @@ def _pieces(line: str) -> Iterator[str]:
             end = max(line.rfind("}", begin, end), line.rfind("]", begin, end)) + 1 or end
         yield from filter(None, _FRAME.split(line[begin:end]))
         begin = end
-
-
-def _whole_objects(lines: Iterable[str]) -> Iterator[str]:
-    """Joins an object that is printed over several lines."""
-    open_: list[str] = []
-    depth = width = 0
-    for line in lines:
-        if not open_ and not _opens(line):
-            yield line
-            continue
-        depth += line.count("{") - line.count("}")
-        width += len(line)
-        open_.append(line.strip())
-        if depth <= 0 or len(open_) >= TALLEST or width > WIDEST:
-            yield " ".join(open_)
-            open_, depth, width = [], 0, 0
-    if open_:
-        yield " ".join(open_)
 
 
 def _opens(line: str) -> bool:

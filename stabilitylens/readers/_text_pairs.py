@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stabilitylens.readers._text_numbers import GROUPS, NUMBER, PLAIN, to_float
+from stabilitylens.readers._text_layout import MOST, Layout, layout_of
+from stabilitylens.readers._text_numbers import GROUPS, NUMBER, to_float
 from stabilitylens.readers._text_scan import Template, learn
 
-#: templates that are remembered, and the longest text of one; numbers of a line that are looked at
-REMEMBERED, WIDEST, MOST = 4096, 4096, 512
+#: templates that are remembered, and the longest text of one
+REMEMBERED, WIDEST = 4096, 4096
 #: a template that was used so often is worth an expression of its own; so many are tried on a line
-WORTH, TRIED = 16, 4
+WORTH, TRIED = 16, 12
 
 
 @dataclass
@@ -39,28 +39,28 @@ class _Known:
 
 
 @dataclass
-class _Shortcut:
-    """One expression for all lines of a layout, with a group for each number that counts: ten times as fast."""
-
-    whole: re.Pattern[str]
-    template: Template
-
-
-@dataclass
 class Tokenizer:
-    """Turns lines into pairs, and remembers the layouts that it has seen."""
+    """Turns lines into pairs, and remembers the layouts that it has seen.
+
+    Attributes:
+        last: the layout of the last line, where it has one; alike: whether the line before had the same.
+    """
 
     known: dict[tuple[str | tuple[int, ...] | None, ...], _Known] = field(default_factory=dict)
-    shortcuts: list[_Shortcut] = field(default_factory=list)
+    shortcuts: list[Layout] = field(default_factory=list)
+    last: Layout | None = None
+    alike: bool = False
 
     def __call__(self, line: str) -> Pairs | None:
         """The pairs of a line; None where it has none."""
-        for i, shortcut in enumerate(self.shortcuts):
-            found = shortcut.whole.fullmatch(line)
-            if found is not None:
-                if i:
-                    self.shortcuts.insert(0, self.shortcuts.pop(i))
-                return _pairs(shortcut.template, found.groups())
+        before, self.last = self.last, None
+        for layout in (before.next if before is not None else None, *self.shortcuts):
+            found = layout.whole.fullmatch(line) if layout is not None else None
+            if layout is not None and found is not None:
+                if before is not None:
+                    before.next = layout
+                self.last, self.alike = layout, before is layout
+                return _pairs(layout.template, found.groups())
         parts = NUMBER.split(line, MOST)
         return self._slowly(line, parts) if len(parts) > 1 else None
 
@@ -80,7 +80,7 @@ class Tokenizer:
             return Pairs(bar=True) if template.bar else None
         known.used += 1
         if known.used == WORTH:
-            self.shortcuts = [_shortcut(line, template), *self.shortcuts[:TRIED - 1]]
+            self.shortcuts = [layout_of(line, template), *self.shortcuts[:TRIED - 1]]
         return _pairs(template, [parts[field.place] or parts[field.place + 1] for field in template.fields])
 
 
@@ -94,29 +94,3 @@ def _pairs(template: Template, numbers: Sequence[str | None]) -> Pairs:
         elif value == value:
             pairs.counters[field_.name] = value
     return pairs
-
-
-#: any number; any date, clock or time to go
-_ANY = rf"(?:{PLAIN}|[-+]?(?:nan|NaN|inf|Inf))"
-_TIME = r"[IWEF]?[\d:.,/+TZ -]{1,40}(?:days?, [\d:.]{1,16})?(?: [AP]M)?"
-
-
-def _shortcut(line: str, template: Template) -> _Shortcut:
-    """The expression of a line's layout."""
-    pattern, last = "", 0
-    groups = {field.place: f"({PLAIN})" if field.counts else f"({_ANY})" for field in template.fields}
-    for i, found in enumerate(NUMBER.finditer(line)):
-        if i >= MOST:
-            break
-        pattern += _blanks(line[last:found.start()])
-        if found.lastindex is None:
-            pattern += _TIME
-        else:
-            pattern += groups.get(1 + i * (GROUPS + 1), f"(?:{PLAIN})") + re.escape(found[GROUPS] or "")
-        last = found.end()
-    return _Shortcut(re.compile(pattern + _blanks(line[last:])), template)
-
-
-def _blanks(text: str) -> str:
-    """The text, with any number of blanks for blanks."""
-    return r"\s+".join(re.escape(piece) for piece in re.split(r"\s+", text))

@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from stabilitylens.readers._names import loss_rank
-from stabilitylens.readers._rows import Mark, runs_from_rows
-from stabilitylens.readers._source import HEAD, head, is_text, lines
+from stabilitylens.errors import BadInput
+from stabilitylens.readers._assemble import FEW
+from stabilitylens.readers._names import loss_rank, tells
+from stabilitylens.readers._rows import UNCOUNTED, Mark, runs_from_rows
+from stabilitylens.readers._source import HEAD, blocks, head, is_text, lines
+from stabilitylens.readers._table import Alike
 from stabilitylens.readers._text_numbers import has_decimal_commas, with_points
-from stabilitylens.readers._text_rows import Row, rows_of
+from stabilitylens.readers._text_rows import Row, rows_of, rows_of_blocks
+from stabilitylens.readers._unreadable import why_unreadable
 from stabilitylens.run import Run
 
-Rows = Iterator[Row | Mark]
+Rows = Iterator[Row | Alike | Mark]
 #: one tool's lines were found; lines with losses; lines with counters only; nothing yet in a file that goes on
 SIGNED, LOGS, HINTS, COUNTS, MAYBE = 0.8, 0.5, 0.3, 0.2, 0.05
 #: so many lines make a log. *Heuristic*.
@@ -65,12 +69,20 @@ def read_text(path: Path, form: str, mend: Callable[[Rows], Rows] = iter, edit: 
         path: the log.
         form: the reader's name.
         mend: what the reader puts right in rows.
-        edit: what it puts right in lines before they are read.
+        edit: what it puts right in whole lines, many at a time, before they are read.
 
     Raises:
         BadInput: there is no number of any run in it.
     """
-    source: Iterable[str] = lines(path) if edit is None else map(edit, lines(path))
+    source: Iterable[str] = blocks(path) if edit is None else map(edit, blocks(path))
     if has_decimal_commas(begin_of(path)):
         source = map(with_points, source)
-    return runs_from_rows(path, form, mend(rows_of(source)))
+    runs = [run for run in runs_from_rows(path, form, mend(rows_of_blocks(source))) if _tells(run)]
+    if not runs:
+        raise BadInput(why_unreadable(path))
+    return runs
+
+
+def _tells(run: Run) -> bool:
+    """Whether a run tells of a training: by its loss, else by another number of a training; sentences hold numbers, too."""
+    return "loss" in run.series or not any(note.startswith(UNCOUNTED) for note in run.notes) and any(len(series) >= FEW and tells(name) for name, series in run.series.items())

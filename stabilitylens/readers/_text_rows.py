@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from stabilitylens.readers import _names
 from stabilitylens.readers._rows import Mark
-from stabilitylens.readers._text_lines import plain
+from stabilitylens.readers._table import Alike
+from stabilitylens.readers._text_layout import Layout
+from stabilitylens.readers._text_lines import Plain, prepared
 from stabilitylens.readers._text_pairs import Pairs, Tokenizer
 from stabilitylens.readers._text_tables import Tables
 
@@ -39,19 +42,49 @@ _SKIPPED = re.compile(r"\b[Ss]kipping (?:this )?(?:step|update|optimizer step)|O
 
 def rows_of(lines: Iterable[str]) -> Iterator[Row | Mark]:
     """Rows of the lines of a text log, and marks for what happened between them."""
-    return _without_chatter(_rows(lines))
+    book, whole = _Book(), Plain()
+    return _without_chatter(_rows(book, (piece for line in lines for part in prepared(line).split("\n") for piece in whole(part)), whole))
 
 
-def _rows(lines: Iterable[str]) -> Iterator[Row | Mark]:
-    book = _Book()
-    for line in plain(lines):
-        yield from book.line(line)
+def rows_of_blocks(blocks: Iterable[str]) -> Iterator[Row | Alike | Mark]:
+    """As ``rows_of``, of whole lines that come many at a time; lines of one layout are read at once."""
+    return _without_chatter(_blocks(_Book(), map(prepared, blocks)))
+
+
+def _rows(book: _Book, pieces: Iterable[str], whole: Plain) -> Iterator[Row | Mark]:
+    for piece in pieces:
+        yield from book.line(piece)
+    for piece in whole.end():
+        yield from book.line(piece)
     yield from book.end()
 
 
-def _without_chatter(rows: Iterator[Row | Mark]) -> Iterator[Row | Mark]:
+def _blocks(book: _Book, blocks: Iterable[str]) -> Iterator[Row | Alike | Mark]:
+    whole = Plain()
+    for block in blocks:
+        at = 0
+        while at < len(block):
+            layout = book.layout()
+            if layout is not None:
+                groups, at = layout.run(block, at)
+                yield from book.lines(layout, groups) if groups else ()
+                if groups:
+                    continue
+            end = block.index("\n", at)
+            line, at = block[at:end], end + 1
+            pieces = whole(line)
+            for piece in pieces:
+                yield from book.line(piece)
+            if len(pieces) != 1 or pieces[0] is not line:
+                book.pairs.last = None
+    for piece in whole.end():
+        yield from book.line(piece)
+    yield from book.end()
+
+
+def _without_chatter(rows: Iterator[Any]) -> Iterator[Any]:
     """Leaves out lines before the first loss that have a counter, say little and come once: "Loaded step 500 in 3.2 s"."""
-    head: list[Row | Mark] = []
+    head: list[Any] = []
     for row in rows:
         head.append(row)
         if len(head) >= CHATTER or (not isinstance(row, Mark) and any(map(loss_rank, row))):
@@ -134,8 +167,48 @@ class _Book:
         if rank is None or not any(map(loss_rank, found.values)):
             return False
         self.rank = rank[1] if self.rank is None else self.rank
-        self.others += rank[1] != self.rank
-        return rank[1] != self.rank
+        if rank[1] == self.rank:
+            return False
+        self.others += 1
+        self.pairs.last = None
+        return True
+
+    def layout(self) -> Layout | None:
+        """The layout of the last two lines, where lines of it are rows of their own that nothing can add to."""
+        layout = self.pairs.last if self.pairs.alike else None
+        if layout is None or not self.loss_key or not layout.alone:
+            return None
+        return layout if layout.template.bar or self.open is not None else None
+
+    def lines(self, layout: Layout, groups: list[tuple[str, ...]]) -> Iterator[Row | Alike]:
+        """Read lines that follow two of the same layout; the last ones stay open."""
+        self.at += len(groups)
+        some = layout.columns(groups)
+        counters = [field.name for field in layout.template.fields if field.counts]
+        inherited = self._inherited(dict.fromkeys(counters, 0.0))
+        rows = Alike({name: [value] * len(groups) for name, value in inherited.items() if name not in some} | some)
+        if layout.template.bar:
+            yield from self._bars(rows, counters)
+            return
+        yield from self._flush()
+        last = {name: numbers.pop() for name, numbers in rows.items()}
+        if len(groups) > 1:
+            yield rows
+        self._told(last)
+        own = {name: last[name] for name in counters}
+        self.open = _Open(own, last, last.keys() - own.keys() - inherited.keys(), self.at)
+
+    def _bars(self, rows: Alike, counters: list[str]) -> Iterator[Row | Alike]:
+        """Frames one after the other: of those at one step the last counts, and the last ones may still be drawn again."""
+        keys = list(zip(*(rows[name] for name in rows if name in counters), strict=True))
+        if len(set(keys)) == len(keys) > FRAMES and self.frames.keys().isdisjoint(tuple(zip(counters, key, strict=True)) for key in keys):
+            yield from self._flush()
+            last = Alike({name: numbers[-FRAMES:] for name, numbers in rows.items()})
+            yield Alike({name: numbers[:-FRAMES] for name, numbers in rows.items()})
+            rows = last
+        found = {tuple(row[name] for name in counters): row for row in rows.rows()}
+        for row in found.values():
+            yield from self._framed({name: row[name] for name in counters}, row, False)
 
     def end(self) -> Iterator[Row | Mark]:
         """What is still open; if nothing else had a loss, also what was not believed."""
@@ -163,12 +236,14 @@ class _Book:
                 now.row |= found.counters
                 self.behind = True
             return
+        yield from self._framed(found.counters, self._inherited(found.counters) | found.counters | found.values, full)
+
+    def _framed(self, counters: Row, row: Row, full: bool) -> Iterator[Row]:
         if self.open is not None:
             yield from self._flush()
-        key = tuple(found.counters.items())
-        row = self._inherited(found.counters) | found.counters | found.values
+        key = tuple(counters.items())
         known = self.frames.get(key)
-        if known is not None and full and any(known.get(name, value) != value for name, value in found.values.items()):
+        if known is not None and full and any(known.get(name, value) != value for name, value in row.items()):
             yield from self._flush()
         elif known is not None:
             known |= row

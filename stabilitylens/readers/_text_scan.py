@@ -35,6 +35,7 @@ _LEADS = re.compile(r"[\s\[\](#|>:*-]*(?:\b(?:train|training|step|iter|epoch|INF
 _TIMES = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
 #: other bars without values are of loading and preparing
 _OF_TRAINING = re.compile(r"[^a-zA-Z]*$|.*\b(?:train\w*|epoch|step|iter\w*|fit\w*)\b", re.I)
+_SPAN = re.compile(r"\s(?:(?:over|in|of|for|per)\s)?(?:the\s)?(?:last|previous|past|every)\s*$", re.I)
 #: what may be told "at step 100", the better first
 _OBJECTIVES = ("loss", "score", "cost", "objective", "error", "perplexity")
 _AFTER_LEAD = re.compile(r"\s*[|:,\])/\t>]|\s{2,}|\s+[A-Za-z_]\w*\s*[=:]")
@@ -115,7 +116,7 @@ class _Scan:
             self._counted(place, gap, COUNTED[suffix], suffix)
         elif not suffix and STEPS_BEHIND.match(after) and self._whole(i):
             if PLANS.search(gap[-40:]):
-                self.gaps[i + 1] = gap + after
+                self.gaps[i + 1] = _SPAN.sub("", gap) + STEPS_BEHIND.sub("", after, count=1)
             else:
                 self._counted(place, gap, "step", None)
         elif not any(c.isalpha() for c in gap):

@@ -25,27 +25,36 @@ _WORDS = {
 }  # fmt: skip
 _ENGLISH = {foreign: english for english, some in _WORDS.items() for foreign in some.split()}
 #: alphabets without blanks between words
-_DENSE = re.compile(r"[　-ヿ一-鿿가-힯]+")
-_ANY = re.compile("|".join(
-    re.escape(word) if _DENSE.fullmatch(word) else rf"\b{re.escape(word)}\b" for word in sorted(_ENGLISH, key=len, reverse=True)
-), re.IGNORECASE)
+_DENSE = re.compile(r"[぀-ヿ一-鿿가-힯]")
+_WORD = re.compile(r"[^\W\d_]+")
+_INSIDE = re.compile("|".join(re.escape(word) for word in sorted(_ENGLISH, key=len, reverse=True) if _DENSE.match(word)))
 #: 第 10 步: the number stands between
 _COUNTED = re.compile(r"第\s{0,4}(\d+)(?:\s{0,2}/\s{0,2}\d+)?\s{0,4}(轮|步|个?epoch|个?step|次迭代|회|エポック|ステップ)", re.IGNORECASE)
 _COUNTS = {"轮": "epoch", "步": "step", "次迭代": "iteration", "회": "epoch", "エポック": "epoch", "ステップ": "step"}
-_SIGNS = str.maketrans("：，；（）【】［］｜＝／％！　│┃║", ":,;()[][]|=/%! |||")
+_FOREIGN = "：，；（）【】［］｜＝／％！　│┃║"
+_SIGNS = str.maketrans(_FOREIGN, ":,;()[][]|=/%! |||")
+_SIGNED = re.compile(f"[{_FOREIGN}]")
 
 
 def in_english(text: str) -> str:
     """The text with the words of a log in English."""
-    return _ANY.sub(lambda found: f" {_ENGLISH[found[0].lower()]} " if _DENSE.fullmatch(found[0]) else _ENGLISH[found[0].lower()], text)
+    return _WORD.sub(_translated, text)
+
+
+def _translated(found: re.Match[str]) -> str:
+    word = found[0]
+    if word.isascii() or not _DENSE.search(word):
+        return _ENGLISH.get(word.lower(), word)
+    return _INSIDE.sub(lambda inner: f" {_ENGLISH[inner[0]]} ", word)
 
 
 def plain_signs(line: str) -> str:
     """A line with the signs of ASCII for those of other alphabets and of drawn tables, and with counters before their numbers."""
-    line = line.translate(_SIGNS)
+    if _SIGNED.search(line):
+        line = line.translate(_SIGNS)
     return _COUNTED.sub(lambda found: f"{_COUNTS.get(found[2], found[2].lstrip('个').lower())} {found[1]} ", line) if "第" in line else line
 
 
 def speaks(text: str) -> bool:
-    """Whether any word of a log is there in a language other than English."""
-    return _ANY.search(text) is not None
+    """Whether any word of a log is there in a language that is not written in ASCII."""
+    return any(not word.isascii() and word.lower() in _ENGLISH for word in _WORD.findall(text)) or _INSIDE.search(text) is not None

@@ -24,9 +24,8 @@ def read(path: Path) -> list[Run]:
     return read_text(path, "fairseq", _counted, _summary_named)
 
 
-def _summary_named(line: str) -> str:
-    found = _SUMMARY.search(line)
-    return line[:found.end() - 5] + "epoch_" + line[found.end() - 5:] if found else line
+def _summary_named(text: str) -> str:
+    return _SUMMARY.sub(lambda found: found[0][:-5] + "epoch_" + found[0][-5:], text)
 
 
 def _counted(rows: Rows) -> Rows:

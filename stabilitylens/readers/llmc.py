@@ -9,7 +9,7 @@ from stabilitylens.readers._reader import reader
 from stabilitylens.readers._text_reader import read_text, signed
 from stabilitylens.run import Run
 
-_TERSE = re.compile(r"^s:(\d+) (?:(?=trl:)|tel:)?")
+_TERSE = re.compile(r"^s:(\d+) (?:(?=trl:)|tel:)?", re.MULTILINE)
 
 
 @reader(name="llmc", sniff=signed(r"^s:\d+ (?:trl|tel|eval):"))
@@ -18,5 +18,5 @@ def read(path: Path) -> list[Run]:
     return read_text(path, "llmc", edit=_spelled_out)
 
 
-def _spelled_out(line: str) -> str:
-    return _TERSE.sub(lambda found: f"step:{found[1]} " + ("val_loss:" if found[0].endswith("tel:") else ""), line)
+def _spelled_out(text: str) -> str:
+    return _TERSE.sub(lambda found: f"step:{found[1]} " + ("val_loss:" if found[0].endswith("tel:") else ""), text)
