@@ -12,20 +12,44 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from stabilitylens.kernels._choice import uses_triton
 from stabilitylens.kernels.tensor_moments import rows_of
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """What this process holds: the local shard of a DTensor, else the tensor itself.
+
+    Rows of shards add up over ranks to those of the whole; a replicated tensor would count once a rank.
+    """
+    to_local = getattr(tensor, "to_local", None)
+    local: Tensor = tensor if to_local is None else to_local()
+    return local.detach()
+
+
+def _launched(tensors: Sequence[Tensor]) -> Float[Tensor, "tensor field"] | None:
+    """All fields of ``Moments`` in one launch for each dtype, where the tensors are on a GPU."""
+    if not tensors or not uses_triton(*tensors):
+        return None
+    from stabilitylens.kernels._gpu.tensors_launch import many_moments
+
+    return many_moments(tensors)
 
 
 def sums_of_squares(tensors: Sequence[Tensor]) -> Float[Tensor, " tensor"]:
     r"""$\sum x^2$ of each tensor, fp64, on the device of the first; inf or NaN only where an element is.
 
     Args:
-        tensors: of any shapes and floating dtypes; empty ones have 0.
+        tensors: of any shapes and floating dtypes; empty ones have 0, and of a DTensor the local shard is read.
     """
+    tensors = [local_part(x) for x in tensors]
+    rows = _launched(tensors)
+    if rows is not None:
+        return rows[:, 3]
     parts, owner = [], []
     for i, x in enumerate(tensors):
-        for rows in rows_of(x):
-            parts.append(torch.linalg.vector_norm(rows, dim=1))
-            owner.append((i, len(rows)))
+        for part in rows_of(x):
+            parts.append(torch.linalg.vector_norm(part, dim=1))
+            owner.append((i, len(part)))
     device = tensors[0].device if tensors else torch.device("cpu")
     totals = torch.zeros(len(tensors), dtype=torch.float64, device=device)
     if not parts:
@@ -50,6 +74,11 @@ def _again(tensors: Sequence[Tensor], totals: Tensor) -> Tensor:
 
 def norm_moments(tensors: Sequence[Tensor]) -> Float[Tensor, "tensor field"]:
     """The fields of ``Moments`` of each tensor that one pass gives: count, ``sum_sq``, ``nonfinite``; the others are NaN."""
+    tensors = [local_part(x) for x in tensors]
+    rows = _launched(tensors)
+    if rows is not None:
+        rows[:, [1, 2, 4]] = torch.nan
+        return rows
     totals = sums_of_squares(tensors)
     table = totals.new_full((len(tensors), 6), torch.nan)
     table[:, 0] = torch.tensor([x.numel() for x in tensors], dtype=torch.float64)

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from stabilitylens.kernels._choice import uses_triton
+
 #: elements summed in fp32 before fp64 takes over
 ROW = 4096
 #: elements of a 16-bit tensor cast to fp32 at a time
@@ -35,8 +37,16 @@ def rows_of(x: Tensor) -> Iterator[Float[Tensor, "row element"]]:
             yield part[whole:].view(1, -1)
 
 
+def _launched(x: Tensor) -> Float[Tensor, " field"]:
+    from stabilitylens.kernels._gpu.tensors_launch import many_moments
+
+    return many_moments([x.detach()])[0]
+
+
 def sum_of_squares(x: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:
     r"""$\sum x^2$ in fp64, relative error about 1e-7; inf or NaN only where an element is."""
+    if uses_triton(x):
+        return _launched(x)[3]
     total = x.new_zeros((), dtype=torch.float64)
     for rows in rows_of(x):
         norms = torch.linalg.vector_norm(rows, dim=1).double()
@@ -57,6 +67,10 @@ def second_moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
     """The fields of ``Moments`` without ``sum`` and ``sum_abs``, which stay NaN (not observed): two passes."""
     if x.numel() == 0:
         return x.new_tensor([0, torch.nan, torch.nan, 0, -torch.inf, 0], dtype=torch.float64)
+    if uses_triton(x):
+        row = _launched(x)
+        row[1:3] = torch.nan
+        return row
     total = sum_of_squares(x)
     low, high = torch.aminmax(x.detach())
     unseen = torch.full_like(total, torch.nan)
@@ -66,7 +80,9 @@ def second_moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
 
 
 def moments(x: Float[Tensor, "*shape"]) -> Float[Tensor, " field"]:
-    """All fields of ``stabilitylens.moments.Moments`` in their order, fp64: four passes over the tensor."""
+    """All fields of ``stabilitylens.moments.Moments`` in their order, fp64: four passes over the tensor, on a GPU one."""
+    if uses_triton(x):
+        return _launched(x)
     row = second_moments(x)
     row[1:3] = 0
     for part in rows_of(x):
