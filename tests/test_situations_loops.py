@@ -193,9 +193,14 @@ def test_the_hooks_of_a_model_are_what_they_were_after_closing_even_after_an_err
 
     before, attributes = hooks(), [set(vars(m)) for m in model.modules()]
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    with pytest.raises(ZeroDivisionError), sl.attach(model, optimizer, tmp_path, every=1):
-        model(torch.randn(2, 8)).square().mean().backward()
-        raise ZeroDivisionError
+
+    def interrupted() -> None:
+        with sl.attach(model, optimizer, tmp_path, every=1):
+            model(torch.randn(2, 8)).square().mean().backward()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
     assert hooks() == before
     assert [set(vars(m)) for m in model.modules()] == attributes
     assert not nn.modules.module._global_forward_hooks
