@@ -21,6 +21,7 @@ from stabilitylens.hooks.anatomy.blocks import find_blocks
 from stabilitylens.hooks.anatomy.inputs import Call, candidates
 from stabilitylens.hooks.guard import Guard, LensWarning
 from stabilitylens.hooks.lens import Lens
+from stabilitylens.hooks.selection import selected
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.recipe import Recipe
 from stabilitylens.run import INITIAL, Run, load
@@ -95,7 +96,8 @@ def _record(model: nn.Module, call: Call, loss: Loss, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LensWarning)
         lens = Lens(
-            Subject(model), [optimizer], folder, every=1, scaler=None, recipe=Recipe(), anatomy=None, guard=Guard(),
+            Subject(model), [optimizer], folder, every=1, metrics=selected(None), scaler=None, recipe=Recipe(), anatomy=None,
+            guard=Guard(),
         )  # attach would read the anatomy, which the caller has
         with lens, _entering_stream(model, seen):
             value = _backward(model, call, loss)

@@ -57,7 +57,8 @@ def _pages() -> dict[str, str]:
 
 def rule_page(rule: Rule) -> str:
     """Heading, what it needs, how large the models of its evidence are and since when, and its docstring."""
-    facts = ["static" if rule.static else "dynamic", "needs " + ", ".join(f"`{need}`" for need in rule.needs)]
+    facts = ["static" if rule.static else "dynamic"]
+    facts += ["needs " + ", ".join(f"`{need}`" for need in rule.needs)] if rule.needs else []
     facts += ["also judged before training (`--init`)"] if rule.initial else []
     facts += [f"evidence up to {in_words(rule.evidence_scale)} parameters"] if rule.evidence_scale is not None else []
     return f"# {rule.code} {rule.name}\n\n*{' · '.join([*facts, f'since {rule.since}'])}*\n\n{rule.page}\n"

@@ -71,6 +71,13 @@ BAND = {
     "a fifth clipped": Case("SL604", "info", lambda: run(
         replace(RECIPE, max_grad_norm=1.0), grad_norm=np.where(np.arange(SAMPLES) % 5, 0.3, 2.0))),
     "all clipped": Case("SL604", "warning", lambda: run(replace(RECIPE, max_grad_norm=1.0), grad_norm=3 * noise(0))),
+    "clipped all along, as recorded": Case("SL604", "warning", lambda: run(RECIPE, clip_coef=0.4 * noise(0))),
+    "a fifth clipped, as recorded without a recipe": Case(
+        "SL604", "info", lambda: run(None, clip_coef=np.where(np.arange(SAMPLES) % 5, 1.0, 0.5))),
+    "clipped while warming up, as recorded": Case(
+        "SL604", None, lambda: run(RECIPE, clip_coef=np.where(T < 0.3, 0.2, 1.0), grad_norm=flat(9.0))),
+    "never clipped, as recorded": Case(
+        "SL604", None, lambda: run(replace(RECIPE, max_grad_norm=1.0), clip_coef=flat(1.0), grad_norm=flat(0.5))),
     "clipped while warming up": Case("SL604", None, lambda: run(
         replace(RECIPE, max_grad_norm=1.0), grad_norm=np.where(T < 0.3, 4.0, 0.4))),
     "bf16 statistics in the dataflow": Case("SL605", "error", lambda: static(anatomy(norm_precision="bf16"))),

@@ -95,6 +95,43 @@ def test_every_static_rule_has_one_of_three_verdicts(here: Path, capsys: pytest.
     assert listed == {rule.code for rule in RULES if rule.static}
 
 
+SCALED = """
+import torch
+from torch import nn
+
+class Scaled(nn.RMSNorm):
+    def __init__(self, width, depth):
+        super().__init__(width)
+        self.factor = depth**-0.5
+
+    def forward(self, x):
+        return super().forward(x) * self.factor
+
+class Block(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.norm, self.up, self.down = Scaled(16, depth), nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+def make():
+    return nn.Sequential(nn.Embedding(8, 16), *[Block(depth) for depth in range(1, 7)])
+"""
+
+
+def test_rules_that_need_what_only_a_recipe_or_a_measurement_says(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("scaled_norms_of_audits.py").write_text(SCALED, encoding="utf-8")
+    Path("own.yaml").write_text("scaled_init: true\nembedding_weight_decay: 0.1\n")
+    assert call("audit", "scaled_norms_of_audits:make", "--recipe", "own.yaml", "--format", "json") == 0
+    fired = findings(capsys)
+    assert (fired["scaling-twice"], fired["embedding-weight-decay"]) == ("warning", "info")
+    Path("args.json").write_text(json.dumps({"output_dir": "o", "weight_decay": 0.1, "num_train_epochs": 1}))
+    assert call("audit", config(here, **TINY), "--init", "--recipe", "args.json", "--format", "json") == 0
+    fired = findings(capsys)
+    assert (fired["embedding-weight-decay"], fired["embedding-scale"]) == ("info", "info")
+
+
 @pytest.mark.parametrize(("level", "code"), [("info", 1), ("warning", 1), ("error", 0)])
 def test_fail_on_decides_the_exit_code(here: Path, level: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("audit", "factories_of_audits:post_ln", "--format", "line", "--fail-on", level) == code

@@ -112,7 +112,7 @@ def test_a_recipe_file_counts(models: str, capsys: pytest.CaptureFixture[str]) -
     [
         ("{m}:number", "given int"), ("{m}:broken", "RuntimeError: no luck"), ("{m}:leaves", "SystemExit"),
         ("{m}:constant", "of type int"), ("{m}:nothing", "no attribute"), ("no_such_module:f", "No module named"),
-        ("nothing", "no file or folder"), (".", "no config.json"),
+        ("nothing", "does not exist"), (".", "no config.json"),
     ],
 )
 def test_what_gives_no_model_is_one_sentence(

@@ -83,8 +83,8 @@ class _Values(TorchDispatchMode):
                 return first.new_zeros((min(2, max(1, first.numel())), first.dim()), dtype=torch.long)
         given = [leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if len(set(given)) > 1:
-            if name == "aten::copy_" and not first.is_meta:
-                return first
+            if name == "aten::copy_" and not args[0].is_meta:
+                return args[0]
             args, kwargs = tree_map(_without_numbers, (args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 

@@ -26,8 +26,9 @@ def post_clip_norm_logged(evidence: Evidence) -> list[Fired]:
     read it find nothing.
 
     ## Evidence
-    - A norm that is constant, or never over 1, is a common report on trainers:
-      <https://github.com/verl-project/verl/issues/2282>, <https://github.com/hiyouga/LlamaFactory/issues/7710>.
+    - Whether a logged norm is the one before or after clipping is asked of trainers again and again, here of two that log
+      the one before: <https://github.com/verl-project/verl/issues/2282>,
+      <https://github.com/hiyouga/LlamaFactory/issues/7710>.
     - PyTorch's function returns the norm before clipping: <https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html>.
 
     The shares are heuristic.

@@ -37,7 +37,7 @@ def scaled_gradients_logged(evidence: Evidence) -> list[Fired]:
 
     ## Evidence
     - A norm taken before `unscale_` is off by the scale: <https://github.com/Lightning-AI/pytorch-lightning/issues/9599>,
-      <https://github.com/NVIDIA/apex/issues/774>. Checked for this rule: 139,270 before and 2.125 after, at a scale of
+      <https://github.com/Lightning-AI/pytorch-lightning/issues/9694>. Checked for this rule: 139,270 before and 2.125 after, at a scale of
       65,536.
     - The scaler's growth interval is 2,000 steps: <https://docs.pytorch.org/docs/stable/amp.html>.
 

@@ -23,7 +23,8 @@ def nan_filtered_log(evidence: Evidence) -> list[Fired]:
 
     ## Evidence
     - The filter, `logging_nan_inf_filter`, is on by default: <https://github.com/huggingface/transformers/pull/13619>.
-    - What users see of it is a loss of 0.0 with a gradient norm of NaN: <https://github.com/huggingface/trl/issues/6702>.
+    - A step that was NaN does not show in the log then: <https://github.com/huggingface/trl/issues/6702>. Where all are,
+      users see a loss of 0.0 with a gradient norm of NaN: <https://github.com/huggingface/trl/issues/1473>.
 
     ## Example
     The loss is exactly 0 and `grad_norm` is NaN at 240 points from step 1,500 on.

@@ -30,8 +30,8 @@ def steps_skipped(evidence: Evidence) -> list[Fired]:
 
     ## Evidence
     - Micikevicius et al. describe dynamic loss scaling and its skipped steps: <https://arxiv.org/abs/1710.03740>.
-    - That a few skips are normal puzzles users again and again: <https://github.com/pytorch/pytorch/issues/67590>,
-      <https://github.com/deepspeedai/DeepSpeed/issues/2911>.
+    - Users ask whether skips after the first steps are normal: <https://github.com/deepspeedai/DeepSpeed/issues/931>. PyTorch's
+      scaler does not say when it skips: <https://github.com/pytorch/pytorch/issues/67590>.
 
     All shares are heuristic.
 
