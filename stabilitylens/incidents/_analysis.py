@@ -11,13 +11,17 @@ from stabilitylens.incidents._curve import Curve, Points, curve
 from stabilitylens.incidents._excursions import Excursion, excursions, without
 from stabilitylens.incidents._incident import Kind
 from stabilitylens.incidents._rises import FEW, Rise, rise
-from stabilitylens.incidents._scores import Readings, readings
+from stabilitylens.incidents._scores import ABOVE_COMMON, ABOVE_OTHERS, MEAN, Readings, readings
+from stabilitylens.incidents._tail import Tail, tail
 from stabilitylens.incidents._trend import descent
 from stabilitylens.run import Run, Series
 
 #: a run has begun to learn once it is this far below its first point, or this many points old.
 #: What rises and falls before that is the bump of warm-up. *Heuristic*.
 LEARNT, OLD = 0.05, 50
+#: in sigma, what the medians of the first points may differ by without anything learnt. *Heuristic*: three standard
+#: deviations of that difference.
+UNSURE = 2.5
 #: the least height of an excursion. *Heuristic*: a third of the lowest recovered spike in public logs, x 1.06.
 LEAST = 0.02
 #: the share of its height by which the values themselves must climb. *Heuristic*: a spike of 3 % on a descent of
@@ -27,14 +31,18 @@ CLIMB = 0.55
 GLARING = float(np.log(1.5))
 #: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
 OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
-#: two neighbouring points are two bad batches where this many single points reach this share of their height:
-#: in skewed noise two such points meet now and then. *Heuristic*.
-COMMON_COUNT, COMMON_HEIGHT = 3, 0.75
+#: two neighbouring points are two bad batches where independent points as high meet in this many runs of that length.
+#: *Heuristic*.
+MEETING = 0.002
 #: events are the teeth of an epoch with this many intervals, of which this share are a multiple of the usual one,
 #: give or take this share of it. *Heuristic*: by chance one in fifty sets of four events is as regular.
 PERIODS, MOSTLY, REGULAR = 3, 0.8, 0.1
 #: excursions that cover more than this share of a curve are no exceptions, and are not left out. *Heuristic*.
 MOST = 0.5
+#: a mean that reaches this share of its threshold is suspected to be an excursion. *Heuristic*.
+SUSPECTED = 0.7
+#: what three points reach that are at three sigma each is 5.2; chance puts a few single high points together. *Heuristic*.
+HELD = 4.8
 #: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
 UNDECIDED = 3
 #: a rise of this much a point is a slow divergence (10 % in 200), a slower one is a drift. *Heuristic*:
@@ -44,7 +52,10 @@ DIVERGING = float(np.log(1.10)) / 200 / 2
 
 @dataclass(frozen=True)
 class Event:
-    """An excursion or a lasting rise with its kind; positions are points of the curve."""
+    """An excursion or a lasting rise with its kind; positions are points of the curve.
+
+    ``alike`` is, for an outlier, how many points as high the run's noise is expected to have by itself.
+    """
 
     kind: Kind
     start: int
@@ -55,6 +66,7 @@ class Event:
     width: int
     back: bool
     clarity: float
+    alike: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ def _is_bump(found: Curve, x: Excursion) -> bool:
     if x.start >= OLD or (x.start == x.end and x.height > GLARING):
         return False
     first, latest = np.median(found.z[: min(3, x.start)]), np.median(found.z[max(0, x.start - 5) : x.start])
-    return x.back and not latest < first - max(LEARNT, 1.5 * x.noise)
+    return x.back and not latest < first - max(LEARNT, UNSURE * x.noise)
 
 
 def _rose(found: Curve, x: Excursion) -> bool:
@@ -81,22 +93,41 @@ def _rose(found: Curve, x: Excursion) -> bool:
     return x.start > 0 and float(np.max(climb - np.minimum.accumulate(climb))) >= CLIMB * x.height
 
 
-def _is_outlier(x: Excursion, alone: Points) -> bool:
+def _is_scrap(x: Excursion, single: float) -> bool:
+    """Whether what is left of a stretch that a mean has flagged does not stand out by itself."""
+    points = x.end - x.start + 1
+    if points == 1:
+        return x.sigma < single
+    return x.read_by > 2 and (x.level * points**0.5 < MEAN * x.noise or x.held * points**0.5 < HELD * x.noise)
+
+
+def _met_by_chance(flat: Points, x: Excursion, noise: Tail | None) -> bool:
+    """Whether two neighbours are two bad batches: single points as high are so common that two of them meet."""
+    least = float(np.sort(flat[x.start : x.end + 1])[-2])
+    return noise is not None and noise.as_high((least - x.base) / x.noise) ** 2 / len(flat) >= MEETING
+
+
+def _is_outlier(flat: Points, x: Excursion, noise: Tail | None) -> bool:
     """Whether an excursion is a bad batch: one point, or two in a run where such points are common."""
     if x.read_by == 1 and x.start == x.end:
         return True
     if not x.back:
         return False
-    if x.read_by == 2 and x.width <= 2:
-        return int(np.sum(alone >= COMMON_HEIGHT * x.sigma)) >= COMMON_COUNT
+    if x.read_by == 2 and x.width <= 3:
+        return _met_by_chance(flat, x, noise)
     narrow = x.width <= OUTLIER_WIDTH and x.start == x.peak and x.end - x.peak <= OUTLIER_DECAY
     return narrow or x.read_by == 1
 
 
-def _of_excursion(found: Curve, x: Excursion, alone: Points) -> Event:
-    lasts = not x.back and len(found) - x.start > UNDECIDED
-    kind: Kind = "level_shift" if lasts else "outlier" if _is_outlier(x, alone) else "spike"
-    return Event(kind, x.start, x.peak, x.end, x.base, x.sigma, x.width, x.back, x.clarity)
+def _kind(flat: Points, x: Excursion, noise: Tail | None) -> Kind:
+    if not x.back and len(flat) - x.start > UNDECIDED:
+        return "level_shift"
+    return "outlier" if _is_outlier(flat, x, noise) else "spike"
+
+
+def _of_excursion(x: Excursion, kind: Kind, noise: Tail | None) -> Event:
+    alike = noise.as_high(x.sigma) if noise is not None and kind == "outlier" else 0.0
+    return Event(kind, x.start, x.peak, x.end, x.base, x.sigma, x.width, x.back, x.clarity, alike)
 
 
 def _of_rise(found: Curve, up: Rise) -> Event:
@@ -129,11 +160,25 @@ def _irregular(events: list[Event]) -> list[Event]:
     return [event for event in events if event.kind not in periodic]
 
 
-def _second_look(flat: Points, read: Readings) -> Readings:
-    """The readings once more with what is already found left out of the expectation and the noise."""
-    known = [x for x in excursions(flat, read) if x.back]
+def _left_out(z: Points, found: list[Excursion]) -> Points | None:
+    """The curve without the excursions that it came back from; None where those are none, or most of it."""
+    known = [x for x in found if x.back]
     covered = sum(x.end - x.start + 1 for x in known)
-    return readings(flat, without(flat, known)) if 0 < covered < MOST * len(flat) else read
+    return without(z, known) if 0 < covered < MOST * len(z) else None
+
+
+def _second_look(flat: Points, above: float) -> Readings:
+    """The readings, once more with what is already found left out of the expectation and the noise.
+
+    What is wide and nearly found is left out of how far the means stray: several excursions would hide each other.
+    """
+    read = readings(flat, above=above)
+    quiet = _left_out(flat, excursions(flat, read))
+    read = read if quiet is None else readings(flat, quiet, above=above)
+    means = [replace(s, threshold=SUSPECTED * s.threshold) for s in read.scores if s.width > 2]
+    quiet = flat if quiet is None else quiet
+    calm = _left_out(quiet, excursions(flat, replace(read, scores=means))) if means else None
+    return read if calm is None else readings(flat, quiet, calm, above)
 
 
 def analyse(series: Series, learns: bool = True) -> Analysis:
@@ -148,12 +193,15 @@ def analyse(series: Series, learns: bool = True) -> Analysis:
         return Analysis(found, ())  # a loss around zero has no level to rise from, and few points show no spread
     trend = descent(found.z)
     flat = found.z - trend
-    read = _second_look(flat, readings(flat))
+    read = _second_look(flat, ABOVE_COMMON if learns else ABOVE_OTHERS)
     up = rise(found.z, flat, read)
     apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
+    noise = tail(read.alone)
+    kinds: list[Kind] = [_kind(flat, x, noise) for x in apart]
     apart = [replace(x, base=x.base + float(trend[x.peak])) for x in apart]
-    apart = [x for x in apart if _rose(found, x) and not (learns and _is_bump(found, x))]
-    events = _irregular([_of_excursion(found, x, read.alone) for x in apart])
+    single = read.scores[0].threshold
+    kept = [_rose(found, x) and not (learns and _is_bump(found, x)) and not _is_scrap(x, single) for x in apart]
+    events = _irregular([_of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep])
     events += [_of_rise(found, up)] if up else []
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
 

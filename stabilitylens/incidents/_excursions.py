@@ -13,7 +13,7 @@ from scipy.ndimage import find_objects, label
 from scipy.special import ndtri
 
 from stabilitylens.incidents._curve import Points
-from stabilitylens.incidents._scores import Readings, Score
+from stabilitylens.incidents._scores import CLIP, Readings, Score
 
 #: an excursion begins and ends where the curve passes this share of its height, or this many sigma.
 #: *Heuristic*: decay to 10 % is how public logs were measured; noise does not allow less than 1.5 sigma.
@@ -38,6 +38,7 @@ class Excursion:
         back: whether the curve came back within the record.
         clarity: its best score over the threshold of that score, above 1.
         level: how far its middle value is above the base.
+        held: how far its mean is, its points held within 3 sigma: a single high one does not make it.
         read_by: the widest reading that flagged it: 1 where only single points stand out, 2 for a pair.
     """
 
@@ -52,6 +53,7 @@ class Excursion:
     back: bool
     clarity: float
     level: float
+    held: float
     read_by: int
 
 
@@ -103,7 +105,7 @@ def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
     if flagged.read_by == 1:
         peak, back = start + int(np.argmax(z[start : end + 1])), end < len(z) - 1
         height = float(z[peak] - base)
-        return Excursion(start, peak, end, base, height, height / noise, noise, 1, back, flagged.clarity, height, 1)
+        return Excursion(start, peak, end, base, height, height / noise, noise, 1, back, flagged.clarity, height, min(height, CLIP * noise), 1)
     patience = 1 if end - start < 4 else 2
     peak = start + int(np.argmax(z[start : end + 1]))
     for _ in range(3):
@@ -116,19 +118,23 @@ def _measure(z: Points, flagged: _Stretch, noise: float) -> Excursion:
     height = float(z[peak] - base)
     width = int(np.sum(z[start : end + 1] >= base + height / 2))
     level, back = float(np.median(z[start : end + 1])) - base, end < len(z) - 1
-    sigma = height / noise
-    return Excursion(start, peak, end, base, height, sigma, noise, width, back, flagged.clarity, level, flagged.read_by)
+    held, sigma = float(np.mean(np.minimum(z[start : end + 1] - base, CLIP * noise))), height / noise
+    return Excursion(start, peak, end, base, height, sigma, noise, width, back, flagged.clarity, level, held, flagged.read_by)
 
 
 def _pieces(z: Points, flagged: _Stretch, noise: float) -> list[Excursion]:
     """The excursions within one flagged stretch: a wide mean may flag two at once, and the gap between them."""
-    top = _measure(z, flagged, noise)
-    pieces, least = [top], top.base + TWIN * top.height
-    before = replace(flagged, last=top.start - 1 - JOIN)
-    after = replace(flagged, first=top.end + 1 + JOIN)
-    for rest in (before, after):
-        if rest.last > rest.first and float(np.max(z[rest.first : rest.last + 1])) >= least:
-            pieces += _pieces(z, rest, noise)
+    pieces: list[Excursion] = []
+    rest, least = [flagged], -np.inf
+    while rest:
+        whole = rest.pop()
+        if float(np.max(z[whole.first : whole.last + 1])) < least:
+            continue
+        top = _measure(z, whole, noise)
+        pieces, least = [*pieces, top], max(least, top.base + TWIN * top.height)
+        before = replace(whole, last=min(whole.last, top.start - 1) - JOIN)
+        after = replace(whole, first=max(whole.first, top.end + 1) + JOIN)
+        rest += [part for part in (before, after) if part.last > part.first]
     return sorted(pieces, key=lambda x: x.start)
 
 

@@ -18,6 +18,8 @@ FAST = 7
 AFTER = 25
 #: still this share of its height up: it came back only in part. *Heuristic*.
 IN_PART = 0.25
+#: noise that has this many points as high, in one of fifty runs, is worth mentioning. *Heuristic*.
+COMMON = 0.02
 
 
 def _recovery(found: Analysis, event: Event) -> Recovery:
@@ -41,6 +43,13 @@ def _ending(event: Event, cost: int, recovery: Recovery) -> str:
     return f"and was back after {cost} step{'s' * (cost != 1)}" + (", in part" if recovery == "partial" else "")
 
 
+def _alike(event: Event, points: int) -> str:
+    """What the run's own noise says to a high point."""
+    if event.alike < COMMON:
+        return ""
+    return f"; its noise alone has about {event.alike:.1g} so high in {points} points"
+
+
 def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: Severity) -> Incident:
     """An event as an incident, with one sentence that says what happened."""
     curve, cost, recovery = found.curve, _steps_lost(found, event), _recovery(found, event)
@@ -59,10 +68,10 @@ def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: S
         recovery=recovery,
         cost_steps=cost,
         severity=severity,
-        confidence=float(1 - 0.5 / max(event.clarity, 1.0) ** 2),
+        confidence=float(min(1 - 0.5 / max(event.clarity, 1.0) ** 2, np.exp(-event.alike))),
         explanation=(
             f"{metric} rose from {low:.4g} to {high:.4g} ({high - low:+.3g}, {event.sigma:.0f} sigma) "
-            f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}."
+            f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}{_alike(event, len(curve))}."
         ),
     )
 

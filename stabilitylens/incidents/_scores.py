@@ -7,6 +7,7 @@ as tame as one of Gaussian noise. Pairs are judged by their lower point.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,14 +24,24 @@ LENGTHS = 5
 #: a point this far out stands out. *Heuristic*: in 30 healthy public logs of averaged losses the worst has 5.5;
 #: healthy per-step losses of language models have 5 to 6 in 1,000 above 6 sigma, and those are outliers.
 SINGLE = 5.6
-#: two neighbours, both this far out, and means. *Heuristic*: the worst mean in 40 healthy public logs has 5.0.
-PAIR = 3.2
+#: two neighbours, both this far out, and means. *Heuristic*: Gaussian noise has such a pair in one of 300 runs of
+#: 1,000 points; the worst mean in 40 healthy public logs has 5.0.
+PAIR = 2.9
 MEAN = 5.2
-#: share of the points that a level may have above it and still be out of the ordinary: 13 to 16 in 1,000 stand
-#: above 4 sigma in healthy runs, and a second data source may be every fiftieth batch. *Heuristic*.
-COMMON_SINGLE, COMMON_PAIR = 0.02, 0.007
-#: how far above the common ones a single point has to be. *Heuristic*.
-ABOVE_COMMON, ABOVE_PAIR = 1.6, 1.1
+#: a level that this share of the points, and so many of them, stand above is a common one: in healthy per-step losses
+#: of language models 13 to 16 points in 1,000 stand above 4 sigma. *Heuristic*.
+COMMON_SINGLE, COMMON_POINTS = 0.01, 8
+#: two neighbours are judged by the level that two independent ones pass together in this share of runs of that length.
+#: *Heuristic*.
+CHANCE_PAIR = 0.1
+#: a second data source may be every fiftieth batch: two neighbours have to be this far above the level that as many
+#: points reach. *Heuristic*.
+SOURCE, ABOVE_SOURCE = 0.02, 1.4
+#: how far above the common ones a point has to be. *Heuristic*: between the last healthy point and the first bad batch
+#: of public logs, 1.55 and 1.84 times.
+ABOVE_COMMON = 1.7
+#: the same for gradient norms, whose spikes are for information.
+ABOVE_OTHERS = 1.4
 CLIP = 3.0
 #: neighbours that correlate more are no longer two witnesses; 0.83 was seen for a printed moving average.
 INDEPENDENT = 0.45
@@ -86,33 +97,47 @@ def _dependence(sigma: Points) -> float:
     return float(np.clip(np.mean(tame[1:] * tame[:-1]) / np.mean(tame**2), 0.0, 1.0))
 
 
-def _common(alone: Points, share: float) -> float:
-    return float(np.quantile(alone, 1 - share)) if len(alone) * share >= 1 else 0.0
+def _common(alone: Float[np.ndarray, " alone"], share: float, least: int = 1) -> float:
+    """The level that a share of the points, and no fewer than so many of them, stand above."""
+    points = max(share * len(alone), least)
+    return float(np.quantile(alone, 1 - points / len(alone))) if points < len(alone) else 0.0
 
 
-def readings(z: Points, quiet: Points | None = None) -> Readings:
+def readings(z: Points, quiet: Points | None = None, calm: Points | None = None, above: float = ABOVE_COMMON) -> Readings:
     """The readings of a curve, from single points to the widest mean that it is long enough for.
 
     Args:
         z: the curve without its descent.
         quiet: the same with known excursions taken out; what is expected, and how far the curve usually
             strays, is learnt from it.
+        calm: the same with suspected ones taken out too; how far the means usually stray is learnt from it.
+        above: how far above the common ones a single point has to be.
     """
     quiet = z if quiet is None else quiet
     base = expected(quiet, 1)
     noise = scale(quiet - base)
     sigma = (z - base) / noise
     alone = _alone(sigma)
-    found = [Score(1, sigma, base, max(SINGLE, ABOVE_COMMON * _common(alone, COMMON_SINGLE)))]
+    found = [Score(1, sigma, base, max(SINGLE, above * _common(alone, COMMON_SINGLE, COMMON_POINTS)))]
     if len(z) > 2:
-        wide = expected(quiet, 2)
-        lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
-        two = PAIR + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
-        found.append(Score(2, lower, wide, max(float(two), ABOVE_PAIR * _common(alone, COMMON_PAIR))))
-    tame, calm = clipped(z), clipped(quiet)
+        found.append(_pairs(z, quiet, base, noise, alone))
+    return Readings([*found, *_means(z, quiet, quiet if calm is None else calm, noise)], noise, clipped(z), alone)
+
+
+def _pairs(z: Points, quiet: Points, base: Points, noise: Points, alone: Float[np.ndarray, " alone"]) -> Score:
+    """Neighbours, by the lower of the two."""
+    wide = expected(quiet, 2)
+    lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
+    two = PAIR + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
+    chance = _common(alone, min(COMMON_SINGLE, (CHANCE_PAIR / len(z)) ** 0.5))
+    return Score(2, lower, wide, max(float(two), chance, ABOVE_SOURCE * _common(alone, SOURCE)))
+
+
+def _means(z: Points, quiet: Points, calm: Points, noise: Points) -> Iterator[Score]:
+    """Running means of all widths that the curve is long enough for."""
+    tame, calm = clipped(z), clipped(calm)
     for width in (w for w in MEANS if w * LENGTHS <= len(z)):
         wide = expected(quiet, width)
         spread = scale(uniform_filter1d(calm, width) - wide, max(SCALE_WINDOW, 8 * width))
         excess = uniform_filter1d(tame, width) - wide
-        found.append(Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, MEAN))
-    return Readings(found, noise, tame, alone)
+        yield Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, MEAN)
