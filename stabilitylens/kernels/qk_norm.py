@@ -25,7 +25,7 @@ def qk_norm_reference(
     return rms_norm_reference(q, q_weight, None, eps, rounding), rms_norm_reference(k, k_weight, None, eps, rounding)
 
 
-def by_stride(x: Float[Tensor, "*row d"]) -> tuple[Float[Tensor, "*row d"], list[int]]:
+def by_stride(x: Tensor) -> tuple[Tensor, list[int]]:
     """The leading axes in the order in which they lie in memory, so that rows need no copy, and the way back."""
     order = sorted(range(x.dim() - 1), key=lambda axis: -x.stride(axis))
     back = sorted(range(len(order)), key=lambda axis: order[axis])

@@ -11,7 +11,15 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from stabilitylens.kernels._gpu._lanes import is_nonfinite, largest_of, load_row_vector, offsets, rounded, sum_max, sum_sum
+from stabilitylens.kernels._gpu._lanes import (
+    is_nonfinite,
+    largest_of,
+    load_row_vector,
+    offsets,
+    rounded,
+    sum_max,
+    sum_sum,
+)
 from stabilitylens.kernels._gpu.norm_forward import gain_of
 
 

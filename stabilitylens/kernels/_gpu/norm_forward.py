@@ -10,7 +10,16 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from stabilitylens.kernels._gpu._lanes import is_nonfinite, largest_of, load_row_vector, moments_of_two, offsets, rounded, sum_max, sum_sum_max
+from stabilitylens.kernels._gpu._lanes import (
+    is_nonfinite,
+    largest_of,
+    load_row_vector,
+    moments_of_two,
+    offsets,
+    rounded,
+    sum_max,
+    sum_sum_max,
+)
 
 
 @no_type_check
@@ -113,6 +122,7 @@ def normalise_tile(
             else:
                 again = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
             bad = tl.sum(is_nonfinite(again), 1)
+            total, raw = tl.sum(again, 1), tl.sum(again * again, 1)
             top = tl.max(tl.where(bad > 0, 0.0, largest), 0)
             largest = tl.where(tl.sum((again != again).to(tl.float32), 1) > 0, float("nan"), largest)
             if top > 1e18:
@@ -121,6 +131,7 @@ def normalise_tile(
             if STATISTICS == 2:
                 out = tl.load(Y + dense, mask=inside, other=0.0).to(tl.float32)
                 out_bad = tl.sum(is_nonfinite(out), 1)
+                out_total, out_squares, out_largest = tl.sum(out, 1), tl.sum(out * out, 1), tl.max(tl.abs(out), 1)
                 out_largest = tl.where(tl.sum((out != out).to(tl.float32), 1) > 0, float("nan"), out_largest)
         place = STATS + tile.to(tl.int64) * 9
         tl.store(place, tl.sum(total, 0))

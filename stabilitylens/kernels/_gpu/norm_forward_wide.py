@@ -69,7 +69,9 @@ def norm_forward_wide(
     mean = shift + sums / D
     variance = power / D
     if CENTRED:
-        variance = tl.maximum(variance - (mean - shift) * (mean - shift), variance * 0.0)
+        moved = mean - shift
+        variance = tl.where(is_nonfinite(variance) > 0, variance, variance - moved * moved)
+        variance = tl.where(variance < 0.0, 0.0, variance)
         tl.store(MEAN + row, mean)
     rstd = tl.rsqrt(variance + eps)
     tl.store(RSTD + row, rstd)
@@ -100,6 +102,7 @@ def norm_forward_wide(
             raw = squares
         top, out_top = tl.max(largest, 0), rounded(tl.max(out_largest, 0), Y.dtype.element_ty).to(tl.float32)
         ssq, out_ssq = tl.sum(raw, 0), tl.sum(out_squares, 0)
+        plain = sums + shift * D
         scale, bad, out_bad = 1.0, 0.0, 0.0
         if is_nonfinite(ssq) + is_nonfinite(out_ssq) + is_nonfinite(out_top) > 0:
             tl.debug_barrier()
@@ -108,6 +111,8 @@ def norm_forward_wide(
             out_counts = tl.zeros([BLOCK], tl.float32)
             out_nans = tl.zeros([BLOCK], tl.float32)
             scaled = tl.zeros([BLOCK], tl.float32)
+            again = tl.zeros([BLOCK], tl.float32)
+            power_again = tl.zeros([BLOCK], tl.float32)
             safe = tl.maximum(top, 1e-30)
             for start in range(0, D, BLOCK):
                 columns = start + lanes
@@ -121,13 +126,16 @@ def norm_forward_wide(
                 out_counts += is_nonfinite(y)
                 out_nans += (y != y).to(tl.float32)
                 scaled += (x / safe) * (x / safe)
+                again += x
+                power_again += x * x
             bad, out_bad = tl.sum(counts, 0), tl.sum(out_counts, 0)
+            plain, ssq = tl.sum(again, 0), tl.sum(power_again, 0)
             if bad == 0 and top > 1e18:
                 scale, ssq = top, tl.sum(scaled, 0)
             top = tl.where(tl.sum(nans, 0) > 0, float("nan"), top)
             out_top = tl.where(tl.sum(out_nans, 0) > 0, float("nan"), out_top)
         place = STATS + row * 9
-        tl.store(place, sums + shift * D)
+        tl.store(place, plain)
         tl.store(place + 1, ssq)
         tl.store(place + 2, scale)
         tl.store(place + 3, top)

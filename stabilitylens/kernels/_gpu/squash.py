@@ -9,7 +9,16 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from stabilitylens.kernels._gpu._lanes import INTERPRETED, is_nonfinite, largest_of, load_row_vector, offsets, rounded, sum_max, sum_sum_max
+from stabilitylens.kernels._gpu._lanes import (
+    INTERPRETED,
+    is_nonfinite,
+    largest_of,
+    load_row_vector,
+    offsets,
+    rounded,
+    sum_max,
+    sum_sum_max,
+)
 
 
 @no_type_check
