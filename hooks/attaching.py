@@ -13,7 +13,9 @@ from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
+from stabilitylens.hooks.bare import UnknownShapes, bare_copy
 from stabilitylens.hooks.cadence import Every
+from stabilitylens.hooks.distributed import distributed
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.lens import Lens
 from stabilitylens.hooks.optimizers import unwrapped
@@ -61,7 +63,11 @@ def _anatomy(model: nn.Module, guard: Guard) -> Anatomy | None:
     try:
         from stabilitylens.hooks.anatomy import read_anatomy
 
-        return read_anatomy(model)
+        # to run the model itself could wait for processes that attach nothing
+        return read_anatomy(model if distributed() is None else bare_copy(model))
+    except UnknownShapes as error:
+        guard.say(f"the model's anatomy is not read: {error}")
+        return None
     except Exception as error:
         guard.failed("reading the model's anatomy", error)
         return None

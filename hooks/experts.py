@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stabilitylens.hooks.shares import first_row, part_of
+
 
 @dataclass(frozen=True)
 class Experts:
@@ -76,17 +78,28 @@ def gradient_rows(experts: Experts, scale: Tensor | float | None = None) -> Tens
         experts: whose.
         scale: what multiplies the gradients, divided out.
     """
-    fused = [(p.grad, count) for p, count in experts.fused if p.grad is not None]
-    single = [(i, p.grad) for i, each in enumerate(experts.single) for p in each if p.grad is not None]
+    fused = [(p, part) for p, _ in experts.fused if (part := _part(p)) is not None]
+    single = [(i, part) for i, each in enumerate(experts.single) for p in each if (part := _part(p)) is not None]
     if not fused and not single:
         return None
-    rows = torch.zeros(experts.count, 2, dtype=torch.float64, device=(fused or [single[0][::-1]])[0][0].device)
-    for grad, count in fused:
-        rows[:count, 0] += grad.numel() / count
-        rows[:count, 1] += torch.linalg.vector_norm(grad.reshape(count, -1), dim=1, dtype=torch.float32).double().square()
-    for i, grad in single:
-        rows[i, 0] += grad.numel()
-        rows[i, 1] += torch.linalg.vector_norm(grad, dtype=torch.float32).double().square()
+    rows = torch.zeros(experts.count, 2, dtype=torch.float64, device=(fused or single)[0][1].device)
+    for parameter, part in fused:
+        first, count = first_row(parameter), len(part)
+        rows[first : first + count, 0] += part.numel() / max(count, 1)
+        rows[first : first + count, 1] += _squares(part.reshape(count, -1) if part.numel() else part.new_zeros(count, 1), 1)
+    for i, part in single:
+        rows[i, 0] += part.numel()
+        rows[i, 1] += _squares(part)
     if scale is not None:
         rows[:, 1] /= scale * scale
     return rows
+
+
+def _part(parameter: nn.Parameter) -> Tensor | None:
+    """What this process holds of a gradient."""
+    return None if parameter.grad is None else part_of(parameter.grad, parameter)
+
+
+def _squares(part: Tensor, dim: int | None = None) -> Tensor:
+    wide = torch.float64 if part.dtype is torch.float64 else torch.float32
+    return torch.linalg.vector_norm(part, dim=dim, dtype=wide).double().square()

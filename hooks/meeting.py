@@ -55,9 +55,9 @@ class Meeting:
         counted = self._store.add(f"{name}/came", 1 | int(flag) << _WIDTH | int(sample) << 2 * _WIDTH)
         came, flags, samples = (counted >> i * _WIDTH & _FIELD for i in range(3))
         if came == size:
-            why = "" if samples in (0, size) else "some processes sample this step and others do not"
+            why = "" if samples in (0, size) else "some ranks sample this step, and others do not or have ended"
             self._decide(name, Outcome(not why, flags > 0, why))
-        outcome = self._read(name, self._patience if patience is None else patience)
+        outcome = self._read(name, self._patience if patience is None else patience, last=came == size)
         if came == size and self._number > 2:
             self._forget(f"meeting/{self._number - 2}")
         return outcome
@@ -70,14 +70,15 @@ class Meeting:
         if self._store.add(f"{name}/decided", 1) == 1:
             self._store.set(f"{name}/outcome", json.dumps(outcome.__dict__))
 
-    def _read(self, name: str, patience: float) -> Outcome:
+    def _read(self, name: str, patience: float, *, last: bool) -> Outcome:
         try:
             self._store.wait([f"{name}/outcome"], timedelta(seconds=patience))
         except RuntimeError:
             self._decide(name, Outcome(False))
         outcome = Outcome(**json.loads(self._store.get(f"{name}/outcome")))
         if not outcome.came and not outcome.why:
-            return Outcome(False, why=f"{self._missing(name)} did not come within {patience:g} s")
+            late = f"rank {self._rank} came too late: the others had waited for {patience:g} s"
+            return Outcome(False, why=late if last else f"{self._missing(name)} did not come within {patience:g} s")
         return outcome
 
     def _missing(self, name: str) -> str:

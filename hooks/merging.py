@@ -109,9 +109,12 @@ def same(a: Print, b: Print) -> bool:
 def data_groups(all_of: Sequence[Description]) -> dict[int, tuple[int, ...]]:
     """For each rank, those that train the same part of the model on other data.
 
-    Where no wrapper tells, they are the ranks that hold the same values under the same names.
+    Where no wrapper tells, they are the ranks that hold the same values under the same names, or copies that have
+    come apart.
     """
     groups: dict[int, tuple[int, ...]] = {}
+    if _came_apart(all_of):
+        return dict.fromkeys((d.rank for d in all_of), tuple(d.rank for d in all_of))
     for d in all_of:
         twins = tuple(o.rank for o in all_of if not o.data and o.stage == d.stage and _twins(d, o))
         groups[d.rank] = d.data or twins
@@ -123,6 +126,18 @@ def _twins(a: Description, b: Description) -> bool:
         return True
     same_names = a.parameters.keys() == b.parameters.keys()
     return same_names and all(x.part == b.parameters[n].part and same(x.print, b.parameters[n].print) for n, x in a.parameters.items())
+
+
+def _came_apart(all_of: Sequence[Description]) -> bool:
+    """Whether all processes hold a whole model each, beginning to end, that differs in its values and its data."""
+    first = all_of[0]
+    outside = [n for n in first.parameters if renamed(n, dict.fromkeys(first.blocks, "")) == n]
+    plain = all(not d.data and d.stage is None and all(len(h.group) == 1 for h in d.parameters.values()) for d in all_of)
+    if not plain or not outside or any(d.parameters.keys() != first.parameters.keys() for d in all_of):
+        return False
+    alike = all(h.size == d.parameters[n].size for d in all_of for n, h in first.parameters.items())
+    stream = next((e for e in first.slots if e[0] == "resid"), None)
+    return alike and stream is not None and all(stream in d.slots and not same(d.slots[stream], first.slots[stream]) for d in all_of[1:])
 
 
 def _peers(all_of: Sequence[Description], groups: Mapping[int, tuple[int, ...]]) -> list[list[Description]]:
@@ -241,6 +256,7 @@ def _of_parameters(all_of: Sequence[Description], groups: Mapping[int, tuple[int
     owners: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
     unclear: dict[str, str] = {}
+    declared = {d.rank: d.data for d in all_of}
     for name in dict.fromkeys(n for d in all_of for n in d.parameters):
         parts: dict[tuple[int, ...], list[tuple[int, Held]]] = defaultdict(list)
         for d in all_of:
@@ -248,7 +264,7 @@ def _of_parameters(all_of: Sequence[Description], groups: Mapping[int, tuple[int
                 parts[d.parameters[name].part].append((d.rank, d.parameters[name]))
         owners[name] = sorted(min(rank for rank, _ in some) for some in parts.values())
         sizes[name] = sum(min(some)[1].size for some in parts.values())
-        odd = [r for some in parts.values() for r, h in some[1:] if not _replicas(some[0], (r, h), groups)]
+        odd = [r for some in parts.values() for r, h in some[1:] if not _replicas(some[0], (r, h), groups, declared)]
         if odd:
             unclear[name] = (
                 f"{named(odd)} and rank {owners[name][0]} hold different values under this name, and nothing "
@@ -257,9 +273,11 @@ def _of_parameters(all_of: Sequence[Description], groups: Mapping[int, tuple[int
     return owners, sizes, unclear
 
 
-def _replicas(a: tuple[int, Held], b: tuple[int, Held], groups: Mapping[int, tuple[int, ...]]) -> bool:
+def _replicas(
+    a: tuple[int, Held], b: tuple[int, Held], groups: Mapping[int, tuple[int, ...]], declared: Mapping[int, tuple[int, ...]]
+) -> bool:
     """Whether two processes hold the same part: by contract, or by their values."""
-    known = b[0] in groups[a[0]] or (len(a[1].group) > 1 and a[1].group == b[1].group)
+    known = (bool(declared.get(a[0])) and b[0] in groups[a[0]]) or (len(a[1].group) > 1 and a[1].group == b[1].group)
     return known or same(a[1].print, b[1].print)
 
 

@@ -137,7 +137,7 @@ class Watch:
     def _apart(self, c: Mapping[str, np.ndarray], twins: Sequence[Sequence[int]]) -> Iterator[tuple[str, tuple[int, ...], str]]:
         for ranks in twins:
             sums = {r: c["checksum"][self._ranks.index(r)] for r in ranks}
-            if np.isnan(list(sums.values())).any() or len(set(sums.values())) == 1:
+            if not all(sums.values()) or np.isnan(list(sums.values())).any() or len(set(sums.values())) == 1:
                 continue
             (usual, votes), *_ = Counter(sums.values()).most_common(1)
             odd = tuple(r for r in ranks if sums[r] != usual)

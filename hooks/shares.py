@@ -53,6 +53,17 @@ def part_of(gradient: Tensor, parameter: Tensor) -> Tensor | None:
     return gradient.detach().redistribute(placements=wanted).to_local()  # type: ignore[attr-defined, no-any-return]
 
 
+def first_row(parameter: Tensor) -> int:
+    """The place in the whole of the first row that a process holds of a parameter."""
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is None:
+        return 0
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    placements = parameter.placements  # type: ignore[attr-defined]
+    return int(compute_local_shape_and_global_offset(parameter.shape, mesh, placements)[1][0])
+
+
 def summand_of(gradient: Tensor, parameter: Tensor) -> Tensor | None:
     """What a process adds to the gradient of a parameter that is whole on each of them; None where it is no such sum."""
     laid, wanted = getattr(gradient, "placements", ()), getattr(parameter, "placements", ())

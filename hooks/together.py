@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,7 +195,7 @@ class Together:
         else:
             blocks, names = plan.blocks, list(plan.sizes)
             sites, kinds = (list(plan.layers), list(plan.attention), list(plan.norms)), dict(plan.branch_kinds)
-            unreadable |= plan.unclear
+            unreadable |= summarised(plan.unclear)
             skipped |= {"log_z": SPLIT_LOGITS} if plan.split_logits else {}
         counted = [whole.rows.get(tap, {}) for tap in ("grad", "grad_clipped")]
         self._with_gradient |= {int(i) for some in counted for i, row in some.items() if row[0, 0] != 0}  # type: ignore[call-overload]
@@ -212,9 +212,15 @@ class Together:
         return {tap: {index[str(k)]: r for k, r in rows[tap].items()} for tap in PER_PARAMETER & rows.keys()}
 
 
+def summarised(unclear: Mapping[str, str]) -> dict[str, str]:
+    """One line for many parameters that nothing is said of."""
+    first = next(iter(unclear), "")
+    return dict(unclear) if len(unclear) < 4 else {f"{first} and {len(unclear) - 1} other parameters": unclear[first]}
+
+
 def fingerprint(tap: str, row: np.ndarray) -> Print:
     """A few numbers that tell whether two processes saw the same tensor: weighted sums of each field."""
-    weights = np.arange(1, len(row) + 1)[:, None] if tap in PER_HEAD else 1
+    weights = np.arange(1, len(row) + 1)[:, None] if tap in PER_HEAD | {"expert_grad"} else 1
     finite = np.where(np.isfinite(row), row, 0) * weights
     return (float(len(row)), *map(float, finite.sum(0)))
 
