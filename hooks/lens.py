@@ -189,11 +189,9 @@ class Lens:
 
     def _read_gradients(self, tap: str, optimizer: Optimizer | None, scale: Tensor | float | None) -> None:
         mine = None if optimizer is None else self._parameters.owned(optimizer)
-        if self._sampling and tap in self._wanted:
-            self._parameters.gradients(tap, scale, mine)
         if self._sampling and "expert_grad" in self._wanted and not (tap == "grad_clipped" and self._gradients_read):
             self._taps.routers.read_gradients(self._slots, scale)
-        norm = self._parameters.gradient_norm(scale, mine)
+        norm = self._parameters.gradients(tap, scale, mine, keep=self._sampling and tap in self._wanted)
         if norm is not None:
             self._norms[tap, id(optimizer)] = norm
             name = "grad_norm" if tap == "grad" else "grad_norm_clipped"
@@ -297,8 +295,10 @@ class Lens:
 
     @guarded("reading what the taps left")
     def _rows(self) -> dict[str, dict[Hashable, np.ndarray]]:
-        rows = self._slots.read()
-        self._slots.clear()
+        try:
+            rows = self._slots.read()
+        finally:
+            self._slots.clear()
         if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
         return rows

@@ -12,11 +12,7 @@ from torch.optim import Optimizer
 from stabilitylens.hooks.partial import PartialGradients
 from stabilitylens.hooks.shares import local, part_of, summand_of
 from stabilitylens.hooks.slots import Slots
-from stabilitylens.kernels import second_moments, sum_of_squares
-
-#: elements of a parameter worked on at a time, so that temporaries stay small
-CHUNK = 1 << 20
-
+from stabilitylens.kernels import adam_ratio, norm_moments, sums_of_squares
 
 def values_of(grad: Tensor) -> Tensor:
     """A gradient's entries; of a sparse one those that it has, each once."""
@@ -27,22 +23,6 @@ def is_adam(group: dict[str, Any]) -> bool:
     """Whether a parameter group has Adam's two decay rates and its one epsilon."""
     betas = group.get("betas")
     return isinstance(betas, (tuple, list)) and len(betas) == 2 and isinstance(group.get("eps"), (float, Tensor))
-
-
-def adam_row(grad: Tensor, second_moment: Tensor, step: Tensor | float, beta2: float, eps: float) -> Tensor:
-    r"""The fields of ``AdamMoments``: count, $\sum g^2/\max(\hat v, \varepsilon^2)$, entries with $\sqrt{\hat v} < \varepsilon$.
-
-    $\hat v = v / (1 - \beta_2^t)$ with the moment that includes this step's gradient, as in StableAdamW
-    (https://arxiv.org/abs/2304.13013).
-    """
-    correction = 1 - beta2**step
-    ratio = grad.new_zeros((), dtype=torch.float64)
-    below = torch.zeros_like(ratio)
-    for g, v in zip(torch.split(grad.reshape(-1), CHUNK), torch.split(second_moment.reshape(-1), CHUNK), strict=True):
-        corrected = v.float() / correction
-        ratio += (g.float().square() / corrected.clamp(min=eps * eps)).double().sum()
-        below += (corrected < eps * eps).sum()
-    return torch.stack((torch.full_like(ratio, grad.numel()), ratio, below))
 
 
 class ParameterTaps:
@@ -95,60 +75,85 @@ class ParameterTaps:
         return {self._index[id(p)]: float(g["lr"]) for g in groups for p in g["params"] if id(p) in self._index}
 
     @torch.no_grad()
-    def gradients(self, tap: str, scale: Tensor | float | None = None, only: Iterable[int] | None = None) -> None:
-        """Rows of all gradients that there are, in place of earlier ones; a gradient that is None has none.
+    def gradients(
+        self, tap: str, scale: Tensor | float | None = None, only: Iterable[int] | None = None, *, keep: bool = True
+    ) -> Tensor | None:
+        """Read all gradients that there are, in place of earlier readings; a gradient that is None has none.
 
         Args:
             tap: ``grad`` before clipping, ``grad_clipped`` after it.
-            scale: what multiplies the gradients, divided out of the rows; None where nothing does.
+            scale: what multiplies the gradients, divided out; None where nothing does.
             only: indices to look at, None for all.
-        """
-        for i in range(len(self.parameters)) if only is None else only:
-            whole = self.parameters[i].grad
-            grad = None if whole is None else part_of(whole, self.parameters[i])
-            if grad is None:
-                summand = None if whole is None else summand_of(whole, self.parameters[i])
-                if summand is not None:
-                    self.partial.note(tap, i, summand, scale)
-                continue
-            row = second_moments(values_of(grad))
-            row[0] = grad.numel()
-            if scale is not None:
-                row[3] /= scale * scale
-                row[4] /= scale
-            self._slots.put(tap, i, row)
-            self.with_gradient.add(i)
+            keep: whether their rows are wanted, beside the norm.
 
-    @torch.no_grad()
-    def gradient_norm(self, scale: Tensor | float | None = None, only: Iterable[int] | None = None) -> Tensor | None:
-        """L2 norm of all gradients that this process counts, fp64, on their device; None where it can't tell."""
-        chosen = range(len(self.parameters)) if only is None else only
-        mine = [self.parameters[i] for i in chosen if self.counted is None or i in self.counted]
-        parts = [part_of(p.grad, p) for p in mine if p.grad is not None]
-        grads = [values_of(g) for g in parts if g is not None]
-        if not grads or len(grads) < len(parts):
-            return None if self.counted is None or not mine or parts else torch.zeros((), dtype=torch.float64)
-        total = torch.stack([sum_of_squares(g).to(grads[0].device) for g in grads]).sum()
-        return total.sqrt() if scale is None else total.sqrt() / scale
+        Returns:
+            L2 norm of all that this process counts, fp64, on their device; None where it can't tell.
+        """
+        seen: dict[int, Tensor] = {}
+        unknown = []
+        for i in range(len(self.parameters)) if only is None else only:
+            parameter = self.parameters[i]
+            if parameter.grad is None:
+                continue
+            part = part_of(parameter.grad, parameter)
+            if part is not None:
+                seen[i] = part
+                continue
+            unknown.append(i)
+            summand = summand_of(parameter.grad, parameter)
+            if summand is not None and keep:
+                self.partial.note(tap, i, summand, scale)
+        sums = self._rows(tap, seen, scale) if keep else self._sums(seen)
+        return self._norm(seen, sums, unknown, only, scale)
+
+    def _rows(self, tap: str, seen: dict[int, Tensor], scale: Tensor | float | None) -> Tensor:
+        """Keep a row for each gradient; their sums of squares, before the scale is divided out."""
+        rows = norm_moments([values_of(g) for g in seen.values()])
+        sums = rows[:, 3].clone()
+        if any(g.is_sparse for g in seen.values()):
+            rows[:, 0] = rows.new_tensor([g.numel() for g in seen.values()])
+        if scale is not None:
+            rows[:, 3] /= scale * scale
+        self._slots.put_each(tap, seen, rows)
+        self.with_gradient |= seen.keys()
+        return sums
+
+    @staticmethod
+    def _sums(seen: dict[int, Tensor]) -> Tensor:
+        return sums_of_squares([values_of(g) for g in seen.values()])
+
+    def _norm(
+        self, seen: dict[int, Tensor], sums: Tensor, unknown: list[int], only: Iterable[int] | None, scale: Tensor | float | None
+    ) -> Tensor | None:
+        counted = self.counted
+        if counted is not None:
+            sums = sums[[k for k, i in enumerate(seen) if i in counted]]
+            unknown = [i for i in unknown if i in counted]
+        if unknown or not len(sums):
+            mine = counted is not None and any(i in counted for i in (range(len(self.parameters)) if only is None else only))
+            return torch.zeros((), dtype=torch.float64) if mine and not unknown else None
+        total = sums.sum().sqrt()
+        return total if scale is None else total / scale
 
     @torch.no_grad()
     def before_update(self, optimizer: Optimizer) -> None:
         """Keep a copy of the parameters until :meth:`after_update`, when activations are long freed."""
-        for i in self.owned(optimizer):
-            parameter = local(self.parameters[i].detach())
-            if "param" in self._wanted:
-                self._slots.add("param", i, second_moments(parameter))
-            if "update" in self._wanted:
-                self._before[i] = parameter.clone()
+        mine = {i: local(self.parameters[i].detach()) for i in self.owned(optimizer)}
+        if "param" in self._wanted:
+            self._slots.put_each("param", mine, norm_moments(list(mine.values())))
+        if "update" in self._wanted:
+            self._before |= {i: parameter.clone() for i, parameter in mine.items()}
 
     @torch.no_grad()
     def after_update(self, optimizer: Optimizer) -> None:
         """Rows of the updates, and of Adam's second moment where there is one of the parameter's shape."""
+        updates = {}
         for i in self.owned(optimizer):
             before = self._before.pop(i, None)
             if before is not None:
-                parameter = local(self.parameters[i].detach())
-                self._slots.add("update", i, second_moments(torch.sub(parameter, before, out=before)))
+                updates[i] = torch.sub(local(self.parameters[i].detach()), before, out=before)
+        if updates:
+            self._slots.put_each("update", updates, norm_moments(list(updates.values())))
         for group in optimizer.param_groups:
             if is_adam(group) and "adam" in self._wanted:
                 self._adam(optimizer, group)
@@ -169,6 +174,6 @@ class ParameterTaps:
                 continue
             part = part_of(grad, parameter)
             if part is not None:
-                self._slots.put("adam", i, adam_row(part, local(moment), step, beta2, eps))
+                self._slots.put("adam", i, adam_ratio(part, local(moment), step, beta2, eps))
             elif summand_of(grad, parameter) is not None:
                 self.partial.note_moment(i, local(moment), step, beta2, eps)

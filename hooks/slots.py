@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 import torch
@@ -80,6 +80,19 @@ class Slots:
         flat = row.reshape(-1)
         start, size = self._place.get((tap, key)) or self._allocate(tap, key, flat.numel() // len(ROW_TYPES[tap].names()))
         self._data[start : start + size] = flat
+
+    def put_each(self, tap: str, keys: Iterable[Hashable], rows: Tensor) -> None:
+        """Set one slot a row; slots that were made together are set together."""
+        wanted = list(keys)
+        places = [self._place.get((tap, key)) or self._allocate(tap, key, 1) for key in wanted]
+        if not places:
+            return
+        start, size = places[0]
+        if all(place == (start + k * size, size) for k, place in enumerate(places)):
+            self._data[start : start + size * len(places)] = rows.reshape(-1)
+        else:
+            for key, row in zip(wanted, rows, strict=True):
+                self.put(tap, key, row)
 
     def read(self) -> dict[str, dict[Hashable, np.ndarray]]:
         """Every slot's rows on the host, by tap and key, in order of first use; shape (row, field)."""

@@ -73,20 +73,27 @@ def _again(tensors: Sequence[Tensor], totals: Tensor) -> Tensor:
 
 
 def norm_moments(tensors: Sequence[Tensor]) -> Float[Tensor, "tensor field"]:
-    """The fields of ``Moments`` of each tensor that one pass gives: count, ``sum_sq``, ``nonfinite``; the others are NaN."""
+    """The fields of ``Moments`` of each tensor that one pass gives: count, ``sum_sq``, ``nonfinite``.
+
+    The sums are NaN and the largest is -inf, as in any row that has not observed them.
+    """
     tensors = [local_part(x) for x in tensors]
     rows = _launched(tensors)
     if rows is not None:
-        rows[:, [1, 2, 4]] = torch.nan
-        return rows
+        return _unseen(rows)
     totals = sums_of_squares(tensors)
-    table = totals.new_full((len(tensors), 6), torch.nan)
+    table = _unseen(totals.new_zeros(len(tensors), 6))
     table[:, 0] = torch.tensor([x.numel() for x in tensors], dtype=torch.float64)
     table[:, 3] = totals
-    table[:, 5] = 0
     for i in _suspicious(totals):
         table[i, 5] = tensors[i].numel() - torch.isfinite(tensors[i].detach()).sum().double()
     return table
+
+
+def _unseen(rows: Tensor) -> Tensor:
+    rows[:, 1:3] = torch.nan
+    rows[:, 4] = -torch.inf
+    return rows
 
 
 def _suspicious(totals: Tensor) -> Iterable[int]:
