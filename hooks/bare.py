@@ -38,7 +38,8 @@ def _module(module: nn.Module, done: dict[int, nn.Module], tensors: dict[int, Te
         raise UnknownShapes("FSDP1 keeps its parameters in flat parts, of which no shape is known")
     if id(module) in done:
         return done[id(module)]
-    copy = done[id(module)] = object.__new__(_plain_class(module))
+    copy: nn.Module = object.__new__(_plain_class(module))
+    done[id(module)] = copy
     state = dict(module.__dict__)
     state.update({name: OrderedDict() for name in _HOOKS if name in state})
     state["_parameters"] = {n: None if p is None else _tensor(p, tensors) for n, p in module._parameters.items()}

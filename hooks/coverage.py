@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from stabilitylens.header import Coverage
+from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.sample import site_name
-from stabilitylens.hooks.subject import COMPILED_SENTENCE
-from stabilitylens.hooks.taps import Site
+from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject
+from stabilitylens.hooks.taps import ForwardTaps
+from stabilitylens.hooks.whole import WholeParameters, WholeSubject, WholeTaps
 
 COMPILED_AFTER = "the forward runs compiled, where only blocks and scaled dot-product attention are observed"
 COMPILED_CACHE = "the forward runs compiled with a key-value cache in it: set use_cache=False for training"
 NO_FORWARD = "no forward of the model was seen: call the model itself, model(…), with gradients enabled"
 
 
-@runtime_checkable
-class SubjectSeen(Protocol):
-    """What there is to see: this process's model, or that of all processes."""
-
-    @property
-    def blocks(self) -> Collection[str]: ...
-    @property
-    def compiled(self) -> bool: ...
-    @property
-    def unreadable(self) -> Mapping[str, str]: ...
-    @property
-    def apart(self) -> str: ...
-
-
-@runtime_checkable
-class TapsSeen(Protocol):
-    """What was seen of the forward."""
-
-    @property
-    def layers(self) -> Collection[Site]: ...
-    @property
-    def attention(self) -> Collection[Site]: ...
-    @property
-    def skipped(self) -> Mapping[str, str]: ...
-    @property
-    def fused(self) -> set[str]: ...
-    @property
-    def compiled(self) -> bool: ...
-    @property
-    def ran(self) -> bool: ...
-    @property
-    def branch_kinds(self) -> Mapping[int, str]: ...
-    @property
-    def precision(self) -> str | None: ...
-
-
-@runtime_checkable
-class ParametersSeen(Protocol):
-    """What was seen of the parameters."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-    @property
-    def with_gradient(self) -> Collection[int]: ...
-    @property
-    def skipped_state(self) -> Collection[str]: ...
-
-
-def _forward_reason(subject: SubjectSeen, taps: TapsSeen) -> str | None:
+def _forward_reason(subject: Subject | WholeSubject, taps: ForwardTaps | WholeTaps) -> str | None:
     if taps.compiled:
         return COMPILED_AFTER
     if subject.compiled:
@@ -75,7 +28,7 @@ def _forward_reason(subject: SubjectSeen, taps: TapsSeen) -> str | None:
 
 
 def _reasons(
-    subject: SubjectSeen, taps: TapsSeen, parameters: ParametersSeen, arrays: Mapping[str, Float[np.ndarray, "*where"]]
+    subject: Subject | WholeSubject, taps: ForwardTaps | WholeTaps, parameters: ParameterTaps | WholeParameters, arrays: Mapping[str, Float[np.ndarray, "*where"]]
 ) -> Iterator[tuple[str, str]]:
     names = {name.partition("/")[0] for name in arrays}
     forward = _forward_reason(subject, taps)
@@ -94,6 +47,10 @@ def _reasons(
     if "max_attn_logit" not in names:
         why = forward or _fused_reason(taps) or "no attention call was seen: the model has none, or hides it in a kernel"
         yield from ((name, why) for name in ("max_attn_logit", "attn_entropy", "attn_entropy_ratio", "query_norm"))
+    if "max_attn_logit" in names and forward:
+        yield from ((name, forward) for name in ("query_proj_norm", "key_proj_norm") if name not in names)
+    if "norm_gain" not in names and "dyt_alpha" not in names:
+        yield "norm_gain", forward or "no normalisation layer with a gain was seen to run"
     if "log_z" not in names:
         yield "log_z", forward or "no output layer with the shape of the vocabulary was seen to run"
     if "branch_ratio" not in names:
@@ -106,14 +63,14 @@ def _reasons(
         yield "adam_rms", "the optimizer keeps no second moment of its parameters' shape"
 
 
-def _fused_reason(taps: TapsSeen) -> str | None:
+def _fused_reason(taps: ForwardTaps | WholeTaps) -> str | None:
     return f"{', '.join(sorted(taps.fused))} runs as torch's fused encoder" if taps.fused else None
 
 
 def coverage(
-    subject: SubjectSeen,
-    taps: TapsSeen,
-    parameters: ParametersSeen,
+    subject: Subject | WholeSubject,
+    taps: ForwardTaps | WholeTaps,
+    parameters: ParameterTaps | WholeParameters,
     arrays: Mapping[str, Float[np.ndarray, "*where"]],
     left_out: Sequence[str] = (),
 ) -> Coverage:

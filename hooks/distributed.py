@@ -108,7 +108,7 @@ class Ranks:
     @property
     def writes(self) -> bool:
         """Whether this process keeps the record: the first one that observes."""
-        return self.rank == (self._members[0] if self._members else 0)
+        return bool(self.rank == (self._members[0] if self._members else 0))
 
     @property
     def samples(self) -> bool:

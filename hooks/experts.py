@@ -102,4 +102,5 @@ def _part(parameter: nn.Parameter) -> Tensor | None:
 
 def _squares(part: Tensor, dim: int | None = None) -> Tensor:
     wide = torch.float64 if part.dtype is torch.float64 else torch.float32
-    return torch.linalg.vector_norm(part, dim=dim, dtype=wide).double().square()
+    norms: Tensor = torch.linalg.vector_norm(part, dim=dim, dtype=wide)
+    return norms.double().square()

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stabilitylens.anatomy import Anatomy
 from stabilitylens.hooks.meeting import named
+from stabilitylens.hooks.whole import put_together
 
 #: taps with a row for each head: tensor-parallel processes have heads of their own
 PER_HEAD = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
@@ -49,6 +51,7 @@ class Description:
         stage: its pipeline stage where that is known; divided: by what a pipeline's schedule divides gradients.
         parameters: by name; slots: print by tap and key; rows: how many a slot has.
         layers, attention, norms: sites in the order of a forward.
+        anatomy: of its part of the model.
         partial: how many values there are of a sum that has yet to be taken, by tap and parameter.
     """
 
@@ -65,6 +68,7 @@ class Description:
     branch_kinds: Mapping[int, str] = field(default_factory=dict)
     partial: Mapping[tuple[str, str], int] = field(default_factory=dict)
     divided: int = 1
+    anatomy: Anatomy | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Plan:
         split_logits: the output logits are split over processes along the vocabulary.
         twins: ranks that hold the same values.
         share: for each rank, the share that a loss of its own has in the loss of all.
+        anatomy: of the whole model; None where it can't be put together.
         partial: as in a description, with the ranks whose values are to be added up.
     """
 
@@ -99,6 +104,7 @@ class Plan:
     twins: tuple[tuple[int, ...], ...]
     share: Mapping[int, float]
     partial: Mapping[tuple[str, str], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    anatomy: Anatomy | None = None
 
 
 def same(a: Print, b: Print) -> bool:
@@ -345,7 +351,20 @@ def merge(given: Sequence[Description]) -> Plan:
         twins=_twin_ranks(all_of),
         share={d.rank: 1 / (len(groups[d.rank]) * d.divided) for d in given},
         partial=_of_partial(all_of),
+        anatomy=_anatomy(given, renaming),
     )
+
+
+def _anatomy(given: Sequence[Description], renaming: Mapping[int, Mapping[str, str]]) -> Anatomy | None:
+    stages: dict[tuple[str, ...], tuple[Anatomy | None, dict[str, str]]] = {}
+    for d in given:
+        names = {block: renaming[d.rank].get(block, block) for block in d.blocks}
+        stages.setdefault(tuple(names.values()), (d.anatomy, names))
+    blocks = tuple(n for n, _ in ordered([[(b, 0) for b in some] for some in stages]))
+    parts = [(a, names) for some, (a, names) in sorted(stages.items(), key=lambda s: blocks.index(s[0][0]) if s[0] else -1) if a]
+    if len(parts) < len(stages):
+        return None
+    return parts[0][0] if len(parts) == 1 else put_together(parts, blocks)
 
 
 def _of_partial(all_of: Sequence[Description]) -> dict[tuple[str, str], tuple[int, tuple[int, ...]]]:

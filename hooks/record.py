@@ -17,13 +17,16 @@ from stabilitylens import __version__
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.header import Coverage, Header
 from stabilitylens.hooks.cadence import Every, describe
-from stabilitylens.hooks.coverage import ParametersSeen, SubjectSeen, TapsSeen, coverage
+from stabilitylens.hooks.coverage import coverage
 from stabilitylens.hooks.distributed import Ranks
 from stabilitylens.hooks.guard import Guard
+from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.per_rank import RANK_METRICS
 from stabilitylens.hooks.ring import RING, Waiting, without_gradients
 from stabilitylens.hooks.sample import Layout
 from stabilitylens.hooks.subject import Subject
+from stabilitylens.hooks.taps import ForwardTaps
+from stabilitylens.hooks.whole import WholeParameters, WholeSubject, WholeTaps
 from stabilitylens.metrics import METRICS, Metric
 from stabilitylens.recipe import Recipe
 from stabilitylens.writers.recording import RunWriter, is_begun
@@ -84,6 +87,15 @@ class Recorder:
     def full(self) -> bool:
         """Whether as many steps wait as may."""
         return len(self._ring) >= RING
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        """What the next header says of the model."""
+        return self._header.anatomy
+
+    @anatomy.setter
+    def anatomy(self, anatomy: Anatomy | None) -> None:
+        self._header = replace(self._header, anatomy=anatomy)
 
     @property
     def coverage(self) -> Coverage:
@@ -148,9 +160,9 @@ class Recorder:
         step: int,
         arrays: Mapping[str, Float[np.ndarray, "*where"]],
         layout: Layout,
-        taps: TapsSeen,
-        parameters: ParametersSeen,
-        subject: SubjectSeen | None = None,
+        taps: ForwardTaps | WholeTaps,
+        parameters: ParameterTaps | WholeParameters,
+        subject: Subject | WholeSubject | None = None,
     ) -> None:
         """Record the arrays of a sampled step, after a header that says what they are if that has changed."""
         writer, header = self._open(step), self._header

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -167,11 +168,11 @@ def is_rehearsal() -> bool:
     """Whether torch's pipeline is running a stage on made-up data to learn the shapes of its outputs."""
     if "torch.distributed.pipelining.stage" not in sys.modules:
         return False
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "_forward_metadata_inference":
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from stabilitylens.hooks.cadence import Every, describe
 from stabilitylens.hooks.distributed import Contribution, Ranks, Whole, distributed
@@ -18,52 +16,18 @@ from stabilitylens.hooks.packing import Rows
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.partial import Values
 from stabilitylens.hooks.record import Recorder
-from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.ring import without_gradients
+from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.shares import Shares, local
-from stabilitylens.hooks.slots import ROW_TYPES
 from stabilitylens.hooks.subject import Subject
-from stabilitylens.hooks.taps import ForwardTaps, Site
+from stabilitylens.hooks.taps import ForwardTaps
+from stabilitylens.hooks.whole import WholeParameters, WholeSubject, WholeTaps
 from stabilitylens.kernels import second_moments
 from stabilitylens.metrics import Metric, compute
 
 SPLIT_LOGITS = "the output logits are split over processes along the vocabulary"
 #: seconds that a process which closes waits for others to close too
 PARTING = 3.0
-
-
-@dataclass
-class WholeSubject:
-    """What there is to see of the whole model; as :class:`Subject`."""
-
-    blocks: Sequence[str]
-    compiled: bool
-    unreadable: dict[str, str]
-    apart: str = ""
-
-
-@dataclass
-class WholeTaps:
-    """What was seen of every process's forward; as :class:`ForwardTaps`."""
-
-    layers: Sequence[Site]
-    attention: Sequence[Site]
-    norms: Sequence[Site]
-    branch_kinds: dict[int, str]
-    skipped: dict[str, str]
-    fused: set[str]
-    compiled: bool
-    ran: bool
-    precision: str | None
-
-
-@dataclass
-class WholeParameters:
-    """What was seen of every process's parameters; as :class:`ParameterTaps`."""
-
-    names: list[str]
-    with_gradient: set[int]
-    skipped_state: set[str]
 
 
 class Together:
@@ -112,6 +76,7 @@ class Together:
         if self._ranks.plan is not plan and self._ranks.plan is not None:
             names = self._parameters.names
             self._parameters.counted = {i for i, name in enumerate(names) if self._ranks.contributes(name)}
+            self._recorder.anatomy = self._ranks.plan.anatomy
         if self._ranks.writes:
             self._record(step, whole, loss_scale, given)
 
@@ -121,11 +86,12 @@ class Together:
         names = self._parameters.names
         named = None
         if rows is not None:
-            named = {t: {names[k] if t in PER_PARAMETER else k: r for k, r in some.items()} for t, some in rows.items()}  # type: ignore[index]
+            named = {t: {named_key(t, k, names): r for k, r in some.items()} for t, some in rows.items()}
         failures, self._failures = sum(self.guard.failures.values()) - self._failures, sum(self.guard.failures.values())
         held = (rows or {}).get("param", {})
         checksum = sum((int(i) + 1) * r[0, 3] for i, r in held.items())  # type: ignore[call-overload]
-        partial: Values = {t: {names[i]: v for i, v in some.items()} for t, some in self._parameters.partial.take().items()}  # type: ignore[index]
+        taken = self._parameters.partial.take()
+        partial: Values = {t: {named_key("grad", i, names): v for i, v in some.items()} for t, some in taken.items()}
         return Contribution(
             named, {names[i]: r for i, r in rates.items()}, partial, lambda: self._describe(named or {}, partial), checksum, failures
         )
@@ -146,6 +112,7 @@ class Together:
             data=shares.data(),
             stage=stage,
             divided=divided,
+            anatomy=self._recorder.anatomy,
             blocks=tuple(self._subject.blocks),
             parameters=parameters,
             slots={entry: fingerprint(entry[0], row) for entry, row in sites.items()},
@@ -210,6 +177,11 @@ class Together:
         for tap in dropped & rows.keys():
             del rows[tap]
         return {tap: {index[str(k)]: r for k, r in rows[tap].items()} for tap in PER_PARAMETER & rows.keys()}
+
+
+def named_key(tap: str, key: Hashable, names: Sequence[str]) -> Hashable:
+    """A parameter's name in place of its index; of other taps the key."""
+    return names[int(str(key))] if tap in PER_PARAMETER else key
 
 
 def summarised(unclear: Mapping[str, str]) -> dict[str, str]:

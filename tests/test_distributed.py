@@ -142,3 +142,11 @@ def test_each_rank_has_numbers_of_its_own(runs):
     np.testing.assert_allclose(recorded["rank_loss"].values, own, rtol=1e-6)
     assert (np.ptp(recorded["rank_resid_grad_norm"].values, axis=1) > 0).all()
     assert not recorded.events
+
+
+@pytest.mark.parametrize("kind", ["fsdp2", "tp", "hsdp", "pp", "pp4", "pp_fsdp2"])
+def test_the_anatomy_is_of_the_whole_model(runs, oracles, kind):
+    told, whole = sl.load(worked(runs, kind)[0]).header.anatomy, oracles["2"].header.anatomy
+    for name in ("n_layers", "n_attention", "n_parameters", "norm_placement", "final_norm", "layers", "d_model"):
+        assert getattr(told, name) == getattr(whole, name), name
+    assert [(s.layer, s.module, s.placement) for s in told.sub_layers] == [(s.layer, s.module, s.placement) for s in whole.sub_layers]
