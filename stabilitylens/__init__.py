@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stabilitylens._postmortem import postmortem as postmortem
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
+    from stabilitylens.hooks.fuse import fuse_norms as fuse_norms
+    from stabilitylens.hooks.fuse import unfuse as unfuse
     from stabilitylens.report import Report as Report
     from stabilitylens.run import Run as Run
     from stabilitylens.run import load as load
@@ -26,6 +28,8 @@ _HOMES = {
     "advise": "stabilitylens._advise",
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
+    "fuse_norms": "stabilitylens.hooks.fuse",
+    "unfuse": "stabilitylens.hooks.fuse",
     "audit": "stabilitylens._audit",
     "compare": "stabilitylens._compare",
     "postmortem": "stabilitylens._postmortem",
@@ -33,7 +37,9 @@ _HOMES = {
     "Run": "stabilitylens.run",
     "Report": "stabilitylens.report",
 }
-__all__ = ["Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "load", "postmortem"]
+__all__ = [
+    "Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load", "postmortem", "unfuse",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

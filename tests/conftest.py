@@ -12,6 +12,9 @@ jaxtyping.install_import_hook(
     "typecheck.check",
 )
 
+# before Triton is imported: its kernels are tested in its interpreter
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402

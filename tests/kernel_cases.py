@@ -1,7 +1,4 @@
-"""What the tests of the kernels share: Triton in its interpreter, layouts of tensors, and references in float64.
-
-Imported before Triton is, so that it runs in its interpreter, on the CPU.
-"""
+"""What the tests of the kernels share: Triton in its interpreter, layouts of tensors, and references in float64."""
 
 from __future__ import annotations
 
