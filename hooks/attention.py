@@ -24,6 +24,7 @@ from stabilitylens.hooks.arrange import Arranged, as_heads, number, operands
 from stabilitylens.hooks.functions import After, Function, named
 from stabilitylens.hooks.origins import Origin, OriginWatch, Overwritten
 from stabilitylens.hooks.provenance import Provenance
+from stabilitylens.kernels.attention_statistics import Visibility
 
 SDPA = frozenset({F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention})
 PRODUCTS = named("matmul", "__matmul__", "bmm", "einsum", "baddbmm")
@@ -60,6 +61,7 @@ class Resolved:
     query_proj: Tensor | None = None
     key_proj: Tensor | None = None
     soft_cap: float | None = None
+    view: Visibility | None = None
     capped: bool = False
 
 
@@ -68,7 +70,12 @@ class Call:
     """One attention call: the tensors that it is about, and how to arrange them later."""
 
     tensors: tuple[Tensor, ...]
-    resolve: Callable[[], Resolved]
+    resolve: Callable[[], Resolved | list[Resolved]]
+
+    def parts(self) -> list[Resolved]:
+        """The call, or each document of a packed one."""
+        resolved = self.resolve()
+        return resolved if isinstance(resolved, list) else [resolved]
 
 
 def projected(origin: Origin | None, entered: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor | None:
@@ -118,10 +125,15 @@ class AttentionWatch:
     Args:
         emit: is told of each call.
         origins: knows what the projections of q and k made.
+        unseen: told of a softmax over something else than a known product.
     """
 
-    def __init__(self, emit: Callable[[Call], None], origins: OriginWatch) -> None:
-        self._emit, self._origins = emit, origins
+    def __init__(
+        self, emit: Callable[[Call], None], origins: OriginWatch, unseen: Callable[[], None] = lambda: None
+    ) -> None:
+        self._unseen = unseen
+        self._emit_call, self._origins = emit, origins
+        self.emitted = 0
         self._known: Provenance[_Logits] = Provenance()
         self._scaled: Provenance[Factors] = Provenance()
         self._folded: Provenance[int] = Provenance()
@@ -136,6 +148,16 @@ class AttentionWatch:
             | dict.fromkeys(SOFTMAX, self._softmax)
             | dict.fromkeys(SDPA, self._sdpa)
         )
+
+    @property
+    def seen(self) -> int:
+        """How many calls have been seen so far, with one that still waits for its value."""
+        return self.emitted + (self._waiting is not None)
+
+    def note(self, call: Call) -> None:
+        """Hand on an attention call."""
+        self.emitted += 1
+        self._emit_call(call)
 
     def heads(self, count: int | None) -> None:
         """The number of heads of the multi-head attention that is running, None after it."""
@@ -167,7 +189,7 @@ class AttentionWatch:
                 query_proj=projected(of_query, query, as_heads), key_proj=projected(of_key, key, as_heads),
             )  # fmt: skip
 
-        self._emit(Call(tensors, resolve))
+        self.note(Call(tensors, resolve))
 
     def _product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         pair = operands(func, args, kwargs)
@@ -233,7 +255,11 @@ class AttentionWatch:
         logits = args[0] if args else kwargs["input"]
         known = self._known.get(logits)
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if known is None or known.logits is not None or dim not in (-1, logits.dim() - 1):
+        if dim not in (-1, logits.dim() - 1) or logits.dim() < 2:
+            return
+        if known is None and logits.dim() > 2 and self._origins.get(logits) is None:
+            self._unseen()
+        if known is None or known.logits is not None:
             return
         waiting, self._waiting = self._waiting, replace(known, logits=logits)
         self._known.set(out, self._waiting)
@@ -257,4 +283,4 @@ class AttentionWatch:
             return Resolved(q, k, v, scale, None, False, logits_as_heads, made_q, made_k, capped=known.capped)
 
         tensors = (known.query.tensor, known.key.tensor, logits)
-        self._emit(Call(tensors if value is None else (*tensors, value.tensor), resolve))
+        self.note(Call(tensors if value is None else (*tensors, value.tensor), resolve))

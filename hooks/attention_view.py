@@ -42,6 +42,6 @@ def statistics(call: Resolved, cast: torch.dtype | None) -> dict[str, Float[Tens
     """
     q, k = _cast(call.query, cast), _cast(call.key, cast)
     v = None if call.value is None else _cast(call.value, cast)
-    view = Visibility.of(call.mask, call.causal) if call.logits is None else from_logits(call)
+    view = call.view or (Visibility.of(call.mask, call.causal) if call.logits is None else from_logits(call))
     made = (q if call.query_proj is call.query else call.query_proj, k if call.key_proj is call.key else call.key_proj)
     return attention_rows(q, k, v, scale=call.scale, view=view, soft_cap=call.soft_cap, projections=made, capped=call.capped)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -87,6 +88,18 @@ class FunctionWatch(TorchFunctionMode):
         for after in self._after.get(func, ()):
             self._call(after, func, args, kwargs, result)
         return result
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Not on the stack of modes, as if nobody watched: for functions that are compiled for the modes around them."""
+        on_top = torch.overrides._get_current_function_mode() is self
+        if on_top:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            if on_top:
+                self.__enter__()  # type: ignore[no-untyped-call]
 
     def _call(self, watcher: Function, func: Function, *rest: Any) -> None:
         try:

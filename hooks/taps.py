@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stabilitylens.hooks.attention import AttentionWatch, Call
 from stabilitylens.hooks.attention_view import statistics
 from stabilitylens.hooks.branches import BranchWatch
+from stabilitylens.hooks.foreign import ForeignAttention
 from stabilitylens.hooks.functions import FunctionWatch, merged
 from stabilitylens.hooks.gains import GainWatch, Kind, weight_row
 from stabilitylens.hooks.guard import Guard, guarded
@@ -29,6 +30,8 @@ FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "ke
 IN_BLOCKS = FORWARD - {"resid", "resid_grad", "resid_4", "logits"}
 #: those of an attention call
 OF_ATTENTION = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
+#: those for which tensors are followed from the projection that made them
+FOLLOWED = frozenset({"query_proj", "key_proj", "router", "expert"})
 #: a module's canonical name and how many calls of it came before in the same forward
 Site = tuple[str, int]
 
@@ -54,7 +57,7 @@ class ForwardTaps:
     def __init__(self, names: dict[nn.Module, str], blocks: set[str], head: str | None, slots: Slots, guard: Guard, wanted: frozenset[str] = FORWARD) -> None:
         self._blocks, self._head, self._slots, self.guard, self._wanted = blocks, head, slots, guard, wanted
         self._origins = OriginWatch()
-        self._attention = AttentionWatch(self._attention_call, self._origins)
+        self._attention = AttentionWatch(self._attention_call, self._origins, self._unseen_softmax)
         self._branches = BranchWatch(self._branch)
         self._calls = ModuleCalls(names, self, guard)
         self._gains = GainWatch(self._gain, lambda: self._calls.current)
@@ -62,8 +65,9 @@ class ForwardTaps:
         self._functions = FunctionWatch(
             guard, merged(self._branches.before),
             merged(self._branches.after, self._attention.after, self._gains.after),
-            self._attention.heads, (self._origins.after, self.routers.after),
+            self._attention.heads, (self._origins.after, self.routers.after) if wanted & FOLLOWED else (),
         )  # fmt: skip
+        self._foreign = ForeignAttention(self._attention, self._origins, self._functions, names, guard)
         self.layers: dict[Site, None] = {}
         self.attention: dict[Site, None] = {}
         self.norms: dict[Site, None] = {}
@@ -72,6 +76,7 @@ class ForwardTaps:
         self.compiled = False
         self.ran = False
         self.skipped: dict[str, str] = {}
+        self._untold: dict[str, dict[Site, None]] = {}
         self._inside: list[Site] = []
         self._without_grad: Site | None = None
         self._attended = False
@@ -89,10 +94,13 @@ class ForwardTaps:
         self._calls.__enter__()
         if self._wanted & IN_BLOCKS:
             self._functions.__enter__()  # type: ignore[no-untyped-call]
+        if self._wanted & OF_ATTENTION:
+            self._foreign.put()
 
     def __exit__(self, *_: object) -> None:
         if self._wanted & IN_BLOCKS:
             self._functions.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._foreign.take_back()
         self._calls.__exit__()
         self._inside.clear()
         self._without_grad = None
@@ -200,6 +208,22 @@ class ForwardTaps:
                 if tap in self._wanted:
                     self._slots.add(tap, site, row)
 
+    def _note_untold(self, site: Site, rows: dict[str, Tensor]) -> None:
+        """Say once which calls' queries or keys lead back to no projection."""
+        for tap, what in (("query_proj", "queries"), ("key_proj", "keys")) if not self.compiled else ():
+            if tap not in rows and tap in self._wanted:
+                sites = self._untold.setdefault(tap, {})
+                sites[site] = None
+                more = f" and of {len(sites) - 1} more calls" if len(sites) > 1 else ""
+                first = next(iter(sites))[0] or "the model"
+                self.skipped[f"{tap}_norm"] = f"the {what} of {first}{more} cannot be followed back to one projection"
+
+    def _unseen_softmax(self) -> None:
+        """A softmax whose scores are no product of queries and keys that we know of."""
+        name = self._calls.current
+        if self._inside and not any(name == seen for seen, _ in self.attention):
+            self.skipped[name] = "its softmax is not over one product of queries and keys, but over pieces put together"
+
     def _attention_call(self, call: Call) -> None:
         self._attended = True
         name = self._calls.current
@@ -214,8 +238,17 @@ class ForwardTaps:
             return
 
         def record(*_: Tensor) -> None:
-            for tap, rows in statistics(call.resolve(), cast).items():
-                self._slots.add(tap, site, rows)
+            try:
+                parts = call.parts()
+            except Exception as error:  # what a mask_mod or score_mod of the user's does is not foreseeable
+                self.skipped[site[0]] = f"its mask or score_mod could not be evaluated ({type(error).__name__}: {error})"
+                return
+            for part in parts:
+                rows = statistics(part, cast)
+                for tap, row in rows.items():
+                    self._slots.add(tap, site, row)
+                self._note_untold(site, rows)
+            self.attention[site] = None
+            self.skipped.pop(site[0], None)
 
         observe(record, *call.tensors)
-        self.attention[site] = None

@@ -183,7 +183,7 @@ def _found(
     q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None, query_norms: Tensor, key_norms: Tensor
 ) -> _Rows:
     """By the Triton kernel on a GPU; elsewhere chunk by chunk, in fp64 where the norms allow logits that need it."""
-    if uses_triton(q, k):
+    if uses_triton(q, k) and view.modify is None:
         from stabilitylens.kernels._gpu.attention_launch import launch
 
         i = torch.arange(q.shape[2], dtype=torch.int32, device=q.device)
