@@ -14,6 +14,7 @@ from stabilitylens.hooks.shares import local, part_of, summand_of
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.kernels import adam_ratio, norm_moments, sums_of_squares
 
+
 def values_of(grad: Tensor) -> Tensor:
     """A gradient's entries; of a sparse one those that it has, each once."""
     return grad.coalesce().values() if grad.is_sparse else grad
