@@ -96,33 +96,35 @@ def _parsed(text: list[str] | Iterator[str], separator: str) -> Iterator[list[st
     reader = csv.reader(text, delimiter=separator, skipinitialspace=True)
     while True:
         try:
-            yield next(reader)
-        except StopIteration:
-            return
+            yield from reader
         except csv.Error:
             continue
+        return
 
 
-def cells(path: Path, layout: Layout, skipped: list[int]) -> Iterator[dict[str, str]]:
-    """The rows of a table by the names of its columns, empty cells left out.
+def rows(path: Path, layout: Layout, skipped: list[int]) -> Iterator[list[str]]:
+    """The rows of a table, the header and lines that repeat it left out.
 
-    A line that repeats the header is passed over; the number of lines that do not fit is added to ``skipped``.
+    The number of lines that do not fit is added to ``skipped``.
     """
     names, width = layout.names, len(layout.names)
     comma = layout.separator == ";"
-    text = (line for line in lines(path) if line.strip() and not line.startswith("#"))
+    text = (line for line in lines(path) if line and line[0] != "#" and not line.isspace())
     for i, row in enumerate(_parsed(text, layout.separator)):
-        if len(row) < width - 1 or len(row) > width:
+        if len(row) != width and (len(row) < width - 1 or len(row) > width):
             skipped[0] += bool(i or not layout.named)
-            continue
-        found = {name: cell for name, cell in zip(names, row, strict=False) if cell}
-        if layout.named and (i == 0 or _repeats(found, names[0])):
-            continue
-        yield {name: cell.replace(",", ".") for name, cell in found.items()} if comma else found
+        elif not layout.named or (i and (row[0] != names[0] or not _repeats(row, names))):
+            yield [cell.replace(",", ".") for cell in row] if comma else row
 
 
-def _repeats(found: dict[str, str], first: str) -> bool:
-    return found.get(first, "").strip() == first and all(name == cell.strip() for name, cell in found.items())
+def cells(path: Path, layout: Layout, skipped: list[int]) -> Iterator[dict[str, str]]:
+    """As ``rows``, by the names of the columns, empty cells left out."""
+    for row in rows(path, layout, skipped):
+        yield {name: cell for name, cell in zip(layout.names, row, strict=False) if cell}
+
+
+def _repeats(row: list[str], names: tuple[str, ...]) -> bool:
+    return all(cell.strip() == name for cell, name in zip(row, names, strict=False) if cell)
 
 
 def is_time(name: str) -> bool:

@@ -39,5 +39,5 @@ def _candidates(folder: Path, deep: int) -> Iterator[Path]:
 
 
 def _is_log(path: Path) -> bool:
-    found = ranked(path) if path.is_file() or path.is_dir() else []
-    return bool(found) and found[0][0] >= SURE
+    found = next(ranked(path), None) if path.is_file() or path.is_dir() else None
+    return found is not None and found[0] >= SURE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +16,13 @@ Read = Callable[[Path], Run | list[Run]]
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of one format: its name (its file's), how sure it is of a path, its page, and how it reads."""
+    """A reader of one format: its name (its file's), how sure it is of a path, its page, how it reads, and its greatest sureness."""
 
     name: str
     sniff: Sniff
     page: str
     read: Read
+    most: float = 1.0
 
     @property
     def summary(self) -> str:
@@ -32,7 +33,7 @@ class Reader:
 READERS: Registry[Reader] = Registry("stabilitylens.readers")
 
 
-def reader(*, name: str, sniff: Sniff) -> Callable[[Read], Read]:
+def reader(*, name: str, sniff: Sniff, most: float = 1.0) -> Callable[[Read], Read]:
     """Register the function that reads a format: a run, or the runs of a path, which is never compressed.
 
     Args:
@@ -43,13 +44,19 @@ def reader(*, name: str, sniff: Sniff) -> Callable[[Read], Read]:
     """
 
     def register(read: Read) -> Read:
-        READERS.add(name, Reader(name, sniff, inspect.cleandoc(read.__doc__ or ""), read))
+        READERS.add(name, Reader(name, sniff, inspect.cleandoc(read.__doc__ or ""), read, most))
         return read
 
     return register
 
 
-def ranked(path: Path) -> list[tuple[float, Reader]]:
-    """The readers that take a path and how sure they are, the surest first."""
-    sure = [(float(member.sniff(path)), member) for member in READERS]
-    return [pair for pair in sorted(sure, key=lambda pair: -pair[0]) if pair[0] > 0]
+def ranked(path: Path) -> Iterator[tuple[float, Reader]]:
+    """The readers that take a path and how sure they are, the surest first; those that cannot be surer are asked late."""
+    found: list[tuple[float, Reader]] = []
+    for member in sorted(READERS, key=lambda member: -member.most):
+        while found and found[0][0] >= member.most:
+            yield found.pop(0)
+        sure = float(member.sniff(path))
+        if sure > 0:
+            found = sorted([*found, (sure, member)], key=lambda pair: -pair[0])
+    yield from found

@@ -50,7 +50,7 @@ from stabilitylens.readers._skipped import skipped
 from stabilitylens.readers._steps import choose_steps, filled
 from stabilitylens.readers._stretches import Stretches, stretches
 from stabilitylens.readers._summaries import BY_EPOCH, summaries
-from stabilitylens.readers._table import COLUMNS, Alike, Row, Table
+from stabilitylens.readers._table import COLUMNS, Alike, Block, Row, Table, together
 from stabilitylens.run import Event, Run
 
 #: rows with the same fields that are added at once
@@ -76,7 +76,7 @@ class _Part:
     notes: list[str] = field(default_factory=list)
 
 
-def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Alike | Mark], notes: Iterable[str] = (), loss_key: str | None = None) -> list[Run]:
+def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Alike | Block | Mark], notes: Iterable[str] = (), loss_key: str | None = None) -> list[Run]:
     """The runs that rows tell of.
 
     Args:
@@ -103,13 +103,13 @@ def runs_from_rows(path: Path, form: str, rows: Iterable[Row | Alike | Mark], no
     return runs
 
 
-def _parts(rows: Iterable[Row | Alike | Mark]) -> list[_Part]:
+def _parts(rows: Iterable[Row | Alike | Block | Mark]) -> list[_Part]:
     parts = [_Part()]
     alike: list[Row] = []
-    for row in rows:
-        if isinstance(row, Alike):
+    for row in together(rows):
+        if isinstance(row, Alike | Block):
             parts[-1].table.add_alike(alike)
-            parts[-1].table.add_columns(row)
+            parts[-1].table.add_columns(row) if isinstance(row, Alike) else parts[-1].table.add_block(row)
             alike = []
             continue
         if not isinstance(row, Mark):

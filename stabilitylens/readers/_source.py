@@ -147,6 +147,12 @@ def _encoding(begin: bytes) -> str:
     return next((name for name in _LEGACY if speaks(begin.decode(name, "ignore"))), "utf-8")
 
 
+def is_plain(path: Path) -> bool:
+    """Whether a file's head is UTF-8 without a byte-order mark or NULs."""
+    begin = _raw(path)
+    return _encoding(begin) == "utf-8" and b"\0" not in begin and not begin.startswith(codecs.BOM_UTF8)
+
+
 def lines(path: Path, longest: int = LONGEST) -> Iterator[str]:
     """The lines of a text, without their ends.
 

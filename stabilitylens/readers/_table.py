@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from typing import IO, Any
 
 import numpy as np
@@ -19,12 +22,12 @@ COLUMNS, DEEP, LONG = 4096, 6, 32
 IN_MEMORY = 1 << 20
 #: rows after which that is looked at
 LOOK = 1 << 16
-#: fewer rows than this are added one by one
-FEW = 8
+#: fewer rows than this are added one by one; so many are added at once
+FEW, AT_ONCE = 8, 1024
 Row = Mapping[str, Any]
 
 
-class Alike(dict[str, list[float]]):
+class Alike(dict[str, "list[float] | array"]):
     """Rows with the same fields, by field; every field has a number of each row."""
 
     def rows(self) -> list[dict[str, float]]:
@@ -32,13 +35,55 @@ class Alike(dict[str, list[float]]):
         return [dict(zip(self, numbers, strict=True)) for numbers in zip(*self.values(), strict=True)]
 
 
-def _numbers(values: list[Any]) -> array | None:
+def _numbers(values: Sequence[Any]) -> array | None:
     """Values that are all numbers, or all spelled as Python spells them; None for others."""
     kinds = set(map(type, values))
     try:
         return array("d", values) if kinds <= {int, float} else array("d", map(float, values)) if kinds == {str} else None
     except (ValueError, OverflowError):
         return None
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Numbers of a column, and the rows of a block that have them; None where all have."""
+
+    places: Int[np.ndarray, " cell"] | None
+    values: Float[np.ndarray, " cell"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that come column by column: how many, and the numbers of each field."""
+
+    rows: int
+    columns: dict[str, Cells]
+
+
+def together(rows: Iterable[Any]) -> Iterator[Any]:
+    """Rows with the same fields as columns, many at once; everything else one by one, in its order."""
+    rows = iter(rows)
+    while some := list(islice(rows, AT_ONCE)):
+        found = _columns(some) if type(some[0]) is dict and len(some) >= FEW else None
+        if found is None:
+            yield from some
+        else:
+            yield Alike(found)
+
+
+def _columns(rows: list[Any]) -> dict[str, Any] | None:
+    """The numbers of rows that all have the fields of the first; None where they do not, or where a value is no number."""
+    first = rows[0]
+    if len(first) < 2 or any(key.lower() in ROW_TYPES for key in first):
+        return None
+    try:
+        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(first)}:
+            return None
+        columns = zip(*map(itemgetter(*first), rows), strict=True)
+        numbers = {key: _numbers(values) for key, values in zip(first, columns, strict=True)}
+    except KeyError:
+        return None
+    return None if any(values is None for values in numbers.values()) else numbers
 
 
 class Store:
@@ -99,6 +144,15 @@ class Column:
             self.places.recent.extend(range(row, row + len(values)))
         self.last = row + len(values) - 1
         self.store.recent.extend(values)
+
+    def extend_at(self, rows: Int[np.ndarray, " cell"], values: Float[np.ndarray, " cell"]) -> None:
+        """Append the values of some rows, all later than the last."""
+        if self.places is None:
+            self.places = Store("q")
+            self.places.recent.extend(range(self.first, self.last + 1))
+        self.places.recent.frombytes(rows.astype(np.int64).tobytes())
+        self.store.recent.frombytes(values.tobytes())
+        self.last = int(rows[-1])
 
     def put_away(self) -> None:
         """Move what is in memory to a file, if it is much."""
@@ -171,12 +225,25 @@ class Table:
         for column in self.columns.values():
             column.put_away()
 
+    def add_block(self, block: Block) -> None:
+        """Append rows that come column by column, some fields not in all rows."""
+        begin = self.rows
+        for key, cells in block.columns.items():
+            if self._has_place(key):
+                column = self.columns.setdefault(key, Column(begin if cells.places is None else begin + int(cells.places[0])))
+                column.extend(begin, array("d", cells.values.tobytes())) if cells.places is None else column.extend_at(begin + cells.places, cells.values)
+            else:
+                self.left_out += len(cells.values)
+        self.rows = begin + block.rows
+        for column in self.columns.values():
+            column.put_away()
+
     def add_columns(self, some: Alike) -> None:
         """Append rows that come as columns."""
         begin = self.rows
         for key, numbers in some.items():
             if self._has_place(key):
-                self.columns.setdefault(key, Column(begin)).extend(begin, array("d", numbers))
+                self.columns.setdefault(key, Column(begin)).extend(begin, numbers if isinstance(numbers, array) else array("d", numbers))
             else:
                 self.left_out += len(numbers)
         self.rows = begin + len(next(iter(some.values())))

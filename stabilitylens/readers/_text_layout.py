@@ -17,6 +17,8 @@ _TIME = r"[IWEF]?[\d:.,/+TZ -]{1,40}(?:days?, [\d:.]{1,16})?(?: [AP]M)?"
 #: the same where a number is spelled as Python spells it; one with thousands apart; one that is not looked at
 _SPELLED = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _APART, _PASSED = r"[-+]?\d{1,3}(?:,\d{3})*(?![\d,])(?:\.\d+)?", r"[-+−]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"
+#: in a bar, a whole number behind a mere word counts nothing: what was broken has to stay so, and whole what was whole
+_WHOLE, _BROKEN = r"[-+]?\d+(?:,\d{3})*", r"[-+]?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)"
 _NAN = "|[-+]?(?:nan|NaN|inf|Inf)"
 #: the filled part of a progress bar
 _GLYPHS = re.compile(r"\|[\s█-▏#>=-]{4,400}\|")
@@ -76,8 +78,12 @@ def layout_of(line: str, template: Template) -> Layout:
         if found.lastindex is None:
             whole, quick = whole + _TIME, quick + _TIME
         elif field is None:
-            whole += f"(?:{PLAIN}){suffix}"
-            quick += (_FULL if suffix == "%" and line[last:last + 1] == "|" else f"(?:{_PASSED})") + suffix
+            passed = _WHOLE if template.bar and _is_whole(found) else PLAIN
+            whole += f"(?:{passed}){suffix}"
+            quick += (_FULL if suffix == "%" and line[last:last + 1] == "|" else f"(?:{_WHOLE if passed == _WHOLE else _PASSED})") + suffix
+        elif template.bar and not field.counts and not _is_whole(found):
+            whole, quick = f"{whole}({_BROKEN}{_NAN}){suffix}", f"{quick}({_BROKEN}{_NAN}){suffix}"
+            groups += 1
         else:
             whole += (f"({PLAIN})" if field.counts else f"({_ANY})") + suffix
             spelled = _APART if "," in found[0] else _SPELLED
@@ -86,6 +92,10 @@ def layout_of(line: str, template: Template) -> Layout:
             groups += 1
     rest = line[last:]
     return Layout(template, re.compile(whole + _blanks(rest)), re.compile(quick + _on_line(rest) + "\n"), frozenset(apart), _is_alone(line, template))
+
+
+def _is_whole(found: re.Match[str]) -> bool:
+    return (found[1] or "").lstrip("+").replace(",", "").isdigit()
 
 
 def _is_alone(line: str, template: Template) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from stabilitylens.readers._text_layout import MOST, Layout, layout_of
 from stabilitylens.readers._text_numbers import GROUPS, NUMBER, to_float
@@ -11,6 +13,7 @@ from stabilitylens.readers._text_scan import Template, learn
 
 #: templates that are remembered, and the longest text of one
 REMEMBERED, WIDEST = 4096, 4096
+_BARS = re.compile(r"it/s|s/it|%\||ETA|/step")
 #: a template that was used so often is worth an expression of its own; so many are tried on a line
 WORTH, TRIED = 16, 12
 
@@ -46,7 +49,7 @@ class Tokenizer:
         last: the layout of the last line, where it has one; alike: whether the line before had the same.
     """
 
-    known: dict[tuple[str | tuple[int, ...] | None, ...], _Known] = field(default_factory=dict)
+    known: dict[tuple[Any, ...], _Known] = field(default_factory=dict)
     shortcuts: list[Layout] = field(default_factory=list)
     last: Layout | None = None
     alike: bool = False
@@ -66,7 +69,9 @@ class Tokenizer:
 
     def _slowly(self, line: str, parts: list[str | None]) -> Pairs | None:
         numbers, words = parts[1::GROUPS + 1], parts[2::GROUPS + 1]
-        kinds = tuple((number is None) - (word is None) for number, word in zip(numbers, words, strict=True))
+        kinds: tuple[int | str | None, ...] = tuple((number is None) - (word is None) for number, word in zip(numbers, words, strict=True))
+        if _BARS.search(line):  # where a whole number behind a mere word is no value
+            kinds += tuple(number and number.isdigit() for number in numbers)
         layout = (*parts[::GROUPS + 1], *parts[GROUPS::GROUPS + 1], kinds)
         known = self.known.get(layout)
         if known is None:

@@ -206,8 +206,7 @@ class _Book:
             last = Alike({name: numbers[-FRAMES:] for name, numbers in rows.items()})
             yield Alike({name: numbers[:-FRAMES] for name, numbers in rows.items()})
             rows = last
-        found = {tuple(row[name] for name in counters): row for row in rows.rows()}
-        for row in found.values():
+        for row in rows.rows():
             yield from self._framed({name: row[name] for name in counters}, row, False)
 
     def end(self) -> Iterator[Row | Mark]:

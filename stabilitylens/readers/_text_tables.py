@@ -42,7 +42,8 @@ class Tables:
             names = [name.strip() for name in _fields(line, between)]
             if FEWEST <= len(names) <= MOST and all(0 < len(name) <= LONGEST for name in names) and _names_columns(names, between):
                 self.names, self.between = names, between
-                self.places = [found.start() for found in _WORD.finditer(line)] if between in ("  ", " ") else []
+                places = [found.start() for found in _WORD.finditer(line)] if between in ("  ", " ") else []
+                self.places = places if len(places) == len(names) else []
                 return
 
     def _row(self, line: str) -> dict[str, float] | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from stabilitylens.readers._csv import Layout, cells, is_time, layout_of
-from stabilitylens.readers._names import loss_rank, normal, step_rank
+from stabilitylens.readers._csv_columns import blocks
+from stabilitylens.readers._names import ROW_TYPES, loss_rank, normal, step_rank
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import runs_from_rows
 from stabilitylens.run import Run
@@ -79,15 +81,21 @@ def _read(path: Path, layout: Layout, keep: dict[str, str] | None = None, only: 
                 yield row
             elif any(name in row and step_rank(name) is None for name in keep):
                 yield {key: row[name] for name, key in keep.items() if name in row}
-        if skipped[0]:
-            notes.append(f"{skipped[0]} lines have another number of cells than the table and were skipped")
 
     metric = next((name for name in layout.names if normal(name) in _METRIC), None)
     value = next((name for name in layout.names if normal(name) in _VALUE), None)
     if keep is None and metric is not None and value is not None:
-        return runs_from_rows(path, "csv_table", _pivoted(rows(), metric, value), notes)
+        return runs_from_rows(path, "csv_table", _with_note(_pivoted(rows(), metric, value), skipped, notes), notes)
+    if keep is None and only is None and not any(name.lower() in ROW_TYPES for name in layout.names):
+        return runs_from_rows(path, "csv_table", _with_note(blocks(path, layout, skipped), skipped, notes), notes, loss_key=_only_candidate(layout.names, layout))
     names = tuple(keep.values()) if keep is not None else layout.names
-    return runs_from_rows(path, "csv_table", rows(), notes, loss_key=_only_candidate(names, layout))
+    return runs_from_rows(path, "csv_table", _with_note(rows(), skipped, notes), notes, loss_key=_only_candidate(names, layout))
+
+
+def _with_note(rows: Iterator[Any], skipped: list[int], notes: list[str]) -> Iterator[Any]:
+    yield from rows
+    if skipped[0]:
+        notes.append(f"{skipped[0]} lines have another number of cells than the table and were skipped")
 
 
 def _pivoted(rows: Iterator[dict[str, str]], metric: str, value: str) -> Iterator[dict[str, str]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TypeGuard
 
 from stabilitylens.readers._names import loss_rank
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import Mark
 from stabilitylens.readers._table import Alike
-from stabilitylens.readers._text_reader import Row, Rows, read_text, signed
+from stabilitylens.readers._text_reader import Rows, read_text, signed
 from stabilitylens.run import Run
 
 LOSS, SKIPPED = "lm loss", "number of skipped iterations"
@@ -27,25 +26,21 @@ def read(path: Path) -> list[Run]:
     return read_text(path, "megatron", _with_omitted)
 
 
-def _lacks_loss(some: Row | Alike | Mark) -> TypeGuard[Alike]:
-    return isinstance(some, Alike) and not any(map(loss_rank, some))
-
-
 def _with_omitted(rows: Rows) -> Rows:
     key, last = LOSS, 0.0
-    for row in (one for some in rows for one in (some.rows() if _lacks_loss(some) else [some])):
-        if isinstance(row, Alike):
-            last = row.get("iteration", [last])[-1]
-            key = max((name for name in row if loss_rank(name)), key=loss_rank, default=key)
-            yield row
+    for some in rows:
+        if isinstance(some, Alike) and (losses := [name for name in some if loss_rank(name)]):
+            key, last = max(losses, key=loss_rank), some.get("iteration", [last])[-1]
+            yield some
             continue
-        if isinstance(row, Mark) or "iteration" not in row or "consumed samples" not in row:
+        for row in some.rows() if isinstance(some, Alike) else [some]:
+            if isinstance(row, Mark) or "iteration" not in row or "consumed samples" not in row:
+                yield row
+                continue
+            losses = [name for name in row if loss_rank(name)]
+            if losses:
+                key = max(losses, key=loss_rank)
+            elif "loss scale" in row and row.get(SKIPPED, 0) < max(row["iteration"] - last, 1):
+                row[key] = math.nan
+            last = row["iteration"]
             yield row
-            continue
-        losses = [name for name in row if loss_rank(name)]
-        if losses:
-            key = max(losses, key=loss_rank)
-        elif "loss scale" in row and row.get(SKIPPED, 0) < max(row["iteration"] - last, 1):
-            row[key] = math.nan
-        last = row["iteration"]
-        yield row

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from stabilitylens.readers._reader import reader
-from stabilitylens.readers._text_reader import read_text, sureness
+from stabilitylens.readers._text_reader import LOGS, read_text, sureness
 from stabilitylens.run import Run
 
 
-@reader(name="text", sniff=sureness)
+@reader(name="text", sniff=sureness, most=LOGS)
 def read(path: Path) -> list[Run]:
     """Text logs of any layout: lines of ``key: value``, ``key=value``, ``key value``, tables, progress bars.
 

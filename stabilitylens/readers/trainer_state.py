@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ _STEP = re.compile(rb'"global_step"\s*:\s*(\d+)')
 #: the end of one object and the begin of another: JSON lines
 _ANOTHER = re.compile(rb"\}\s*\n\s*\{")
 #: only the row that sums up the training has these
-_SUMMARY = ("train_runtime", "train_steps_per_second")
+_SUMMARY = frozenset(("train_runtime", "train_steps_per_second"))
 
 
 def _is_state(path: Path) -> bool:
@@ -39,10 +38,13 @@ def _global_step(path: Path) -> int:
     return int(found[1]) if found else -1
 
 
-def _rows(history: list[Any]) -> Iterator[dict[str, Any]]:
-    for row in history:
-        if isinstance(row, dict):
-            yield row if not any(key in row for key in _SUMMARY) else {k: v for k, v in row.items() if k != "train_loss"}
+def _rows(history: list[Any]) -> list[dict[str, Any]]:
+    return [_trained(row) if "train_loss" in row else row for row in history if isinstance(row, dict)]
+
+
+def _trained(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without the mean over the whole training, where it is one that sums up."""
+    return row if _SUMMARY.isdisjoint(row) else {key: value for key, value in row.items() if key != "train_loss"}
 
 
 @reader(name="trainer_state", sniff=lambda path: 0.95 if state_of(path) is not None else 0.0)
@@ -57,7 +59,7 @@ def read(path: Path) -> list[Run]:
     assert state is not None
     found = document(state, notes)
     history = found.get("log_history") if isinstance(found, dict) else found
-    rows = list(_rows(history)) if isinstance(history, list) else []
+    rows = _rows(history) if isinstance(history, list) else []
     if not any("loss" in key for row in rows for key in row):
         what = "only the summary of a training" if rows else "nothing"
         raise BadInput(f"the log_history of {state} holds {what}, no step; set logging_steps, or give the run's console log")
