@@ -16,9 +16,10 @@ import numpy as np
 
 from stabilitylens.hooks import per_rank, ring
 from stabilitylens.hooks.collectives import Collectives
+from stabilitylens.hooks.descriptions import Description
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.meeting import Meeting, named
-from stabilitylens.hooks.merging import Description, Plan, merge
+from stabilitylens.hooks.merging import Plan, merge
 from stabilitylens.hooks.packing import Packing, Rows
 from stabilitylens.hooks.partial import Values
 

@@ -20,7 +20,8 @@ class Entry:
 
     These are the only hooks that stay on the model. Between sampled steps each costs one test.
     A forward without grad (generation, evaluation) is not observed, nor one in eval mode once the model
-    has been seen to train, nor the recomputation of a checkpointed forward.
+    has been seen to train, nor the recomputation of a checkpointed forward, nor the copies that ``nn.DataParallel``
+    runs in threads, all at a time.
     """
 
     def __init__(self, subject: Subject, taps: ForwardTaps, wanted: Callable[[], bool], guard: Guard) -> None:
@@ -44,7 +45,7 @@ class Entry:
             self._taps.__exit__()
 
     def _enter(self, module: nn.Module, _args: Any) -> None:
-        if torch.compiler.is_compiling() or not self._wanted():
+        if torch.compiler.is_compiling() or not self._wanted() or getattr(module, "_is_replica", False):
             return
         try:
             if is_compiled(self._model):  # a function mode would have every compiled part compiled anew

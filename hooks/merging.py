@@ -7,16 +7,15 @@ that tensor-parallel processes share by one of them, heads by the process that h
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.hooks.descriptions import Description, Held, Site, same
+from stabilitylens.hooks.groups import data_groups, peers_of, twin_ranks
 from stabilitylens.hooks.meeting import named
-from stabilitylens.hooks.whole import put_together
+from stabilitylens.hooks.stages import ordered, renamed, renamed_key, renumbered, whole_anatomy, with_names
 
 #: taps with a row for each head: tensor-parallel processes have heads of their own
 PER_HEAD = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
@@ -26,49 +25,6 @@ PER_PARAMETER = frozenset({"param", "grad", "grad_clipped", "update", "adam"})
 OF_WEIGHTS = frozenset({"norm_gain", "dyt_alpha", "expert_grad"})
 #: taps that may be zero everywhere at first, and are laid out as another one that is not
 LAID_OUT_AS = {"resid_grad": "resid", "resid_4": "resid", "branch": "stream"}
-
-#: a few numbers that are equal where two processes hold the same values
-Print = tuple[float, ...]
-Site = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Held:
-    """A parameter on one process: its share of it, how many elements that has, and what tells its values apart."""
-
-    group: tuple[int, ...]
-    part: tuple[int, ...]
-    size: int
-    print: Print
-
-
-@dataclass(frozen=True)
-class Description:
-    """What one process observes.
-
-    Attributes:
-        data: ranks that train the same part of the model on other data; empty where nothing told.
-        stage: its pipeline stage where that is known; divided: by what a pipeline's schedule divides gradients.
-        parameters: by name; slots: print by tap and key; rows: how many a slot has.
-        layers, attention, norms: sites in the order of a forward.
-        anatomy: of its part of the model.
-        partial: how many values there are of a sum that has yet to be taken, by tap and parameter.
-    """
-
-    rank: int
-    data: tuple[int, ...]
-    stage: int | None
-    blocks: tuple[str, ...]
-    parameters: Mapping[str, Held]
-    slots: Mapping[tuple[str, Hashable], Print]
-    rows: Mapping[tuple[str, Hashable], int]
-    layers: tuple[Site, ...]
-    attention: tuple[Site, ...]
-    norms: tuple[Site, ...] = ()
-    branch_kinds: Mapping[int, str] = field(default_factory=dict)
-    partial: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    divided: int = 1
-    anatomy: Anatomy | None = None
 
 
 @dataclass(frozen=True)
@@ -105,156 +61,6 @@ class Plan:
     share: Mapping[int, float]
     partial: Mapping[tuple[str, str], tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     anatomy: Anatomy | None = None
-
-
-def same(a: Print, b: Print) -> bool:
-    """Whether two prints are of the same values, up to the rounding of a reduction."""
-    return len(a) == len(b) and bool(np.allclose(a, b, rtol=1e-9, atol=0, equal_nan=True))
-
-
-def data_groups(all_of: Sequence[Description]) -> dict[int, tuple[int, ...]]:
-    """For each rank, those that train the same part of the model on other data.
-
-    Where no wrapper tells, they are the ranks that hold the same values under the same names, or copies that have
-    come apart.
-    """
-    groups: dict[int, tuple[int, ...]] = {}
-    if _came_apart(all_of):
-        return dict.fromkeys((d.rank for d in all_of), tuple(d.rank for d in all_of))
-    for d in all_of:
-        twins = tuple(o.rank for o in all_of if not o.data and o.stage == d.stage and _twins(d, o))
-        groups[d.rank] = d.data or twins
-    return groups
-
-
-def _twins(a: Description, b: Description) -> bool:
-    if a.rank == b.rank:
-        return True
-    same_names = a.parameters.keys() == b.parameters.keys()
-    return same_names and all(x.part == b.parameters[n].part and same(x.print, b.parameters[n].print) for n, x in a.parameters.items())
-
-
-def _came_apart(all_of: Sequence[Description]) -> bool:
-    """Whether all processes hold a whole model each, beginning to end, that differs in its values and its data."""
-    first = all_of[0]
-    outside = [n for n in first.parameters if renamed(n, dict.fromkeys(first.blocks, "")) == n]
-    plain = all(not d.data and d.stage is None and all(len(h.group) == 1 for h in d.parameters.values()) for d in all_of)
-    if not plain or not outside or any(d.parameters.keys() != first.parameters.keys() for d in all_of):
-        return False
-    alike = all(h.size == d.parameters[n].size for d in all_of for n, h in first.parameters.items())
-    stream = next((e for e in first.slots if e[0] == "resid"), None)
-    return alike and stream is not None and all(stream in d.slots and not same(d.slots[stream], first.slots[stream]) for d in all_of[1:])
-
-
-def _peers(all_of: Sequence[Description], groups: Mapping[int, tuple[int, ...]]) -> list[list[Description]]:
-    """Descriptions of those that work on the same data, one list for each place among the data."""
-    by_place: dict[int, list[Description]] = defaultdict(list)
-    for d in all_of:
-        group = groups[d.rank]
-        by_place[group.index(d.rank) if d.rank in group else 0].append(d)
-    return [by_place[i] for i in sorted(by_place)]
-
-
-# pipeline stages that number their layers from 0
-
-
-def _clash(a: Description, b: Description) -> bool:
-    """Whether two processes mean different layers by the same name."""
-    if any(len(h.group) > 1 and h.group == b.parameters[n].group for n, h in a.parameters.items() if n in b.parameters):
-        return False  # parts of one tensor
-    shared = [block for block in a.blocks if block in b.blocks]
-    for block in shared:
-        key = ("resid", (block, 0))
-        if key in a.slots and key in b.slots:
-            return not same(a.slots[key], b.slots[key])
-    return bool(shared) and a.stage != b.stage
-
-
-def _renumbered(peers: Sequence[Description]) -> dict[int, dict[str, str]]:
-    """New names of blocks, by rank, where stages that follow each other number theirs from 0."""
-    stages = sorted(peers, key=lambda d: (d.stage if d.stage is not None else d.rank, d.rank))
-    firsts: list[tuple[Description, dict[str, str]]] = []
-    taken: Counter[str] = Counter()
-    out: dict[int, dict[str, str]] = {}
-    for d in stages:
-        like = next((names for other, names in firsts if other.stage == d.stage is not None or not _clash(other, d) and set(other.blocks) & set(d.blocks)), None)
-        clashes = any(_clash(other, d) for other, _ in firsts)
-        if like is None:
-            like = _shift(d.blocks, taken) if clashes else {}
-            firsts.append((d, like))
-            for block in d.blocks:
-                prefix, index = _split(block)
-                taken[prefix] = max(taken[prefix], _split(like.get(block, block))[1] + 1)
-        out[d.rank] = like
-    return out
-
-
-def _split(block: str) -> tuple[str, int]:
-    """``layers.3`` as ``layers.{}`` and 3."""
-    numbers = list(re.finditer(r"(?<![^.])\d+(?![^.])", block))
-    if not numbers:
-        return block, -1
-    last = numbers[-1]
-    return f"{block[: last.start()]}{{}}{block[last.end():]}", int(last[0])
-
-
-def _shift(blocks: Iterable[str], taken: Mapping[str, int]) -> dict[str, str]:
-    out = {}
-    for block in blocks:
-        prefix, index = _split(block)
-        out[block] = prefix.replace("{}", str(index + taken.get(prefix, 0)))
-    return out
-
-
-def renamed(name: str, blocks: Mapping[str, str]) -> str:
-    """A name of a module or parameter with its block's name replaced."""
-    for old, new in blocks.items():
-        if name == old or name.startswith(f"{old}."):
-            return new + name[len(old) :]
-    return name
-
-
-def _renamed_key(key: Hashable, blocks: Mapping[str, str]) -> Hashable:
-    """A slot's key, whatever it is made of, with the names in it replaced."""
-    if isinstance(key, tuple):
-        return tuple(_renamed_key(part, blocks) for part in key)
-    return renamed(key, blocks) if isinstance(key, str) else key
-
-
-def _apply(d: Description, blocks: Mapping[str, str]) -> Description:
-    if not blocks:
-        return d
-    return replace(
-        d,
-        blocks=tuple(blocks.get(b, b) for b in d.blocks),
-        parameters={renamed(n, blocks): h for n, h in d.parameters.items()},
-        slots={(t, _renamed_key(k, blocks)): p for (t, k), p in d.slots.items()},
-        rows={(t, _renamed_key(k, blocks)): r for (t, k), r in d.rows.items()},
-        layers=tuple((renamed(n, blocks), c) for n, c in d.layers),
-        attention=tuple((renamed(n, blocks), c) for n, c in d.attention),
-        norms=tuple((renamed(n, blocks), c) for n, c in d.norms),
-        partial={(t, renamed(n, blocks)): size for (t, n), size in d.partial.items()},
-    )
-
-
-def ordered(lists: Iterable[Iterable[Site]]) -> tuple[Site, ...]:
-    """Sites of all processes in the order of a forward: as first seen, and by number among those of one kind."""
-    sites = list(dict.fromkeys(site for some in lists for site in some))
-    kinds: dict[str, int] = {}
-    for name, _ in sites:
-        kinds.setdefault(re.sub(r"\d+", "#", name), len(kinds))
-    first = {kind: min((i for i, (n, _) in enumerate(sites) if re.sub(r"\d+", "#", n) == kind)) for kind in kinds}
-    blocks = {kind: re.match(r"[^#]*", kind)[0] for kind in kinds}  # type: ignore[index]
-    start = {p: min(first[k] for k in kinds if blocks[k] == p) for p in set(blocks.values())}
-
-    def place(site: Site) -> tuple[int, list[int], int, int]:
-        kind = re.sub(r"\d+", "#", site[0])
-        return start[blocks[kind]], [int(n) for n in re.findall(r"\d+", site[0])], first[kind], site[1]
-
-    return tuple(sorted(sites, key=place))
-
-
-# who contributes what
 
 
 def _of_parameters(all_of: Sequence[Description], groups: Mapping[int, tuple[int, ...]]) -> tuple[dict[str, list[int]], dict[str, int], dict[str, str]]:
@@ -303,8 +109,8 @@ def _laid_out(entry: tuple[str, Hashable], holders: Sequence[Description]) -> bo
 def merge(given: Sequence[Description]) -> Plan:
     """The plan for processes of these descriptions, in order of their ranks."""
     groups = data_groups(given)
-    renaming = {rank: blocks for peers in _peers(given, groups) for rank, blocks in _renumbered(peers).items()}
-    all_of = [_apply(d, renaming[d.rank]) for d in given]
+    renaming = {rank: blocks for peers in peers_of(given, groups) for rank, blocks in renumbered(peers).items()}
+    all_of = [with_names(d, renaming[d.rank]) for d in given]
     owners, sizes, unclear = _of_parameters(all_of, groups)
     entries: dict[tuple[str, Hashable], int] = {}
     offsets: dict[int, dict[tuple[str, Hashable], int]] = {d.rank: {} for d in all_of}
@@ -314,7 +120,7 @@ def merge(given: Sequence[Description]) -> Plan:
         offsets[d.rank][entry] = offset
         entries[entry] = max(entries.get(entry, 0), offset + d.rows[entry])
 
-    for peers in _peers(all_of, groups):
+    for peers in peers_of(all_of, groups):
         for entry in dict.fromkeys(e for d in peers for e in d.slots):
             tap = entry[0]
             holders = [d for d in peers if entry in d.slots]
@@ -348,23 +154,11 @@ def merge(given: Sequence[Description]) -> Plan:
         sizes=sizes,
         unclear=unclear,
         split_logits=split_logits,
-        twins=_twin_ranks(all_of),
+        twins=twin_ranks(all_of),
         share={d.rank: 1 / (len(groups[d.rank]) * d.divided) for d in given},
         partial=_of_partial(all_of),
-        anatomy=_anatomy(given, renaming),
+        anatomy=whole_anatomy(given, renaming),
     )
-
-
-def _anatomy(given: Sequence[Description], renaming: Mapping[int, Mapping[str, str]]) -> Anatomy | None:
-    stages: dict[tuple[str, ...], tuple[Anatomy | None, dict[str, str]]] = {}
-    for d in given:
-        names = {block: renaming[d.rank].get(block, block) for block in d.blocks}
-        stages.setdefault(tuple(names.values()), (d.anatomy, names))
-    blocks = tuple(n for n, _ in ordered([[(b, 0) for b in some] for some in stages]))
-    parts = [(a, names) for some, (a, names) in sorted(stages.items(), key=lambda s: blocks.index(s[0][0]) if s[0] else -1) if a]
-    if len(parts) < len(stages):
-        return None
-    return parts[0][0] if len(parts) == 1 else put_together(parts, blocks)
 
 
 def _of_partial(all_of: Sequence[Description]) -> dict[tuple[str, str], tuple[int, tuple[int, ...]]]:
@@ -381,15 +175,7 @@ def _own(d: Description, blocks: Mapping[str, str], offsets: Mapping[tuple[str, 
     """Offsets by this process's own keys."""
     out = {}
     for tap, key in d.slots:
-        entry = (tap, _renamed_key(key, blocks))
+        entry = (tap, renamed_key(key, blocks))
         if entry in offsets:
             out[tap, key] = (entry, offsets[entry])
     return out
-
-
-def _twin_ranks(all_of: Sequence[Description]) -> tuple[tuple[int, ...], ...]:
-    """Ranks that hold the same parts of the same parameters, in groups of two or more."""
-    by_share: dict[Hashable, list[int]] = defaultdict(list)
-    for d in all_of:
-        by_share[tuple((n, h.part) for n, h in d.parameters.items())].append(d.rank)
-    return tuple(tuple(ranks) for ranks in by_share.values() if len(ranks) > 1)

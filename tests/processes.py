@@ -137,7 +137,7 @@ def _start(rank: int, size: int, port: int, worker: Callable[..., Any], args: tu
         out.close()
         out.join_thread()
         dist.destroy_process_group()
-    except BaseException:
+    except Exception:
         out.put((rank, None, traceback.format_exc()))
         out.close()
         out.join_thread()

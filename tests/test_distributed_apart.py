@@ -229,6 +229,7 @@ def test_losses_of_all_ranks_are_averaged_at_every_step_to_the_end(run):
 def of_three(rank, folder):
     """One rank's copy is changed; and what a sample costs at two depths."""
     from processes import batch, model, train
+
     from stabilitylens.hooks.collectives import Collectives
 
     loop(rank, f"{folder}/flipped", {"flipped": (2, 0), "steps": 3})
