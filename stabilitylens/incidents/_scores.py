@@ -33,7 +33,7 @@ MEAN = 5.2
 COMMON_SINGLE, COMMON_POINTS = 0.01, 8
 #: two neighbours are judged by the level that two independent ones pass together in this share of runs of that length.
 #: *Heuristic*.
-CHANCE_PAIR = 0.1
+CHANCE_PAIR = 0.15
 #: a second data source may be every fiftieth batch: two neighbours have to be this far above the level that as many
 #: points reach. *Heuristic*.
 SOURCE, ABOVE_SOURCE = 0.02, 1.4
@@ -129,7 +129,7 @@ def _pairs(z: Points, quiet: Points, base: Points, noise: Points, alone: Float[n
     wide = expected(quiet, 2)
     lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
     two = PAIR + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
-    chance = _common(alone, min(COMMON_SINGLE, (CHANCE_PAIR / len(z)) ** 0.5))
+    chance = _common(alone, (CHANCE_PAIR / len(z)) ** 0.5)
     return Score(2, lower, wide, max(float(two), chance, ABOVE_SOURCE * _common(alone, SOURCE)))
 
 
