@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from text_formats import FORMATS, LOSS
+from text_formats_more import MORE
 
 from stabilitylens.readers import read_all
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*FORMATS, *MORE])
 def test_every_point_is_read(name: str, tmp_path: Path) -> None:
-    log = FORMATS[name]
+    log = FORMATS.get(name) or MORE[name]
     path = tmp_path / "train.log"
     path.write_bytes(log.text().encode())
     (run,) = read_all(path)
     loss = run.series["loss"]
-    assert loss.values == pytest.approx(LOSS, abs=1e-4)
+    assert loss.values == pytest.approx(LOSS, abs=6e-4)
     if log.steps is not None:
         assert loss.steps.tolist() == log.steps
     assert (np.diff(loss.steps) > 0).all()

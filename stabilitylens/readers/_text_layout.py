@@ -78,15 +78,16 @@ def layout_of(line: str, template: Template) -> Layout:
         if found.lastindex is None:
             whole, quick = whole + _TIME, quick + _TIME
         elif field is None:
-            passed = _WHOLE if template.bar and _is_whole(found) else PLAIN
+            passed = _WHOLE if _is_whole(found) else PLAIN
             whole += f"(?:{passed}){suffix}"
             quick += (_FULL if suffix == "%" and line[last:last + 1] == "|" else f"(?:{_WHOLE if passed == _WHOLE else _PASSED})") + suffix
         elif template.bar and not field.counts and not _is_whole(found):
             whole, quick = f"{whole}({_BROKEN}{_NAN}){suffix}", f"{quick}({_BROKEN}{_NAN}){suffix}"
             groups += 1
         else:
-            whole += (f"({PLAIN})" if field.counts else f"({_ANY})") + suffix
-            spelled = _APART if "," in found[0] else _SPELLED
+            counted = _WHOLE if _is_whole(found) else PLAIN
+            whole += (f"({counted})" if field.counts else f"({_ANY})") + suffix
+            spelled = _APART if "," in found[0] else r"[-+]?\d+" if field.counts and counted == _WHOLE else _SPELLED
             quick += f"({spelled}{'' if field.counts else _NAN}){suffix}"
             apart |= {groups} if "," in found[0] else set()
             groups += 1

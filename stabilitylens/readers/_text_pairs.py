@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,6 @@ from stabilitylens.readers._text_scan import Template, learn
 
 #: templates that are remembered, and the longest text of one
 REMEMBERED, WIDEST = 4096, 4096
-_BARS = re.compile(r"it/s|s/it|%\||ETA|/step")
 #: a template that was used so often is worth an expression of its own; so many are tried on a line
 WORTH, TRIED = 16, 12
 
@@ -70,8 +68,8 @@ class Tokenizer:
     def _slowly(self, line: str, parts: list[str | None]) -> Pairs | None:
         numbers, words = parts[1::GROUPS + 1], parts[2::GROUPS + 1]
         kinds: tuple[int | str | None, ...] = tuple((number is None) - (word is None) for number, word in zip(numbers, words, strict=True))
-        if _BARS.search(line):  # where a whole number behind a mere word is no value
-            kinds += tuple(number and number.isdigit() for number in numbers)
+        # what counts is whole, and a whole number is no value behind a mere word of a bar
+        kinds += tuple(number and number.lstrip("+").replace(",", "").isdigit() for number in numbers)
         layout = (*parts[::GROUPS + 1], *parts[GROUPS::GROUPS + 1], kinds)
         known = self.known.get(layout)
         if known is None:
