@@ -22,5 +22,6 @@ def compare(*runs: str | Path | Run) -> Comparison:
     """
     found = [one for run in runs for one in ([run] if isinstance(run, Run) else read_all(Path(run)))]
     if len(found) < 2:
-        raise BadInput(f"compare needs two runs and was given {len(found)}; name another, as in compare('runs/a', 'runs/b')")
+        given = f"{found[0].path} is one" if found else "none was named"
+        raise BadInput(f"compare needs two runs, and {given}; name {'another beside it' if found else 'two, or a folder of them'}")
     return comparison(found)

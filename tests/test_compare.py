@@ -165,6 +165,17 @@ def test_fewer_than_two_runs_are_one_sentence(given: list[Run]) -> None:
         sl.compare(*given)
 
 
+@pytest.mark.parametrize(("given", "said"), [(0, "none was named"), (1, "a.csv is one; name another beside it")])
+def test_the_command_says_in_plain_words_that_it_needs_two(
+    given: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_to(run_of(loss=curve(1)), "csv", tmp_path / "a.csv")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["compare", *[str(tmp_path / "a.csv")] * given])
+    told = capsys.readouterr().err.strip()
+    assert left.value.code == 2 and said in told and len(told.splitlines()) == 1 and "compare(" not in told
+
+
 def test_the_command_reads_files_and_writes_every_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
     for path, run in zip(paths, (run_of(loss=curve(1)), run_of(loss=np.where(np.arange(N) < AT, 1, 2) * curve(1))), strict=True):

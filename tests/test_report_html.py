@@ -131,8 +131,21 @@ def test_a_million_points_fit_in_six_megabytes() -> None:
     run = replace(runs.healthy(), series={s.name: s for s in series} | {
         f"m{i}/layer": runs.Series(f"m{i}/layer", np.arange(2000), rng.random((2000, 80)), ("layer",)) for i in range(12)
     })
+    run["loss"].values[543_210] = 77.0
     report = Report("postmortem", (Subject(run.path, (), run=run),))
-    assert len(report.to_html().encode()) < 6e6
+    page = report.to_html()
+    assert len(page.encode()) < 6e6
+    (loss,) = [curve for curve in json.loads(Page(page).scripts[0])["curves"] if curve["title"] == "loss"]
+    assert 77.0 in [y for line in loss["lines"] for y in line["y"]]
+
+
+def test_incidents_stand_under_the_name_of_their_own_run() -> None:
+    incident = Incident("spike", "loss", 5, 6, 5, 6, 5, 5, 1, 9.0, "fast", 1, "warning", 0.9, "The second run's.")
+    first, second = (replace(runs.healthy(), path=path) for path in ("runs/calm", "runs/spiky"))
+    subjects = (Subject(first.path, (), run=first), Subject(second.path, (), run=second, incidents=(incident,)))
+    page = Report("postmortem", subjects).to_html()
+    section = page[page.index("<h2>Incidents</h2>") : page.index("The second run&#39;s.")]
+    assert "spiky" in section and "calm" not in section
 
 
 def test_a_report_without_pictures_has_no_script() -> None:

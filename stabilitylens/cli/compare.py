@@ -19,7 +19,9 @@ class Form(StrEnum):
 
 
 def compare(
-    paths: Annotated[list[str], typer.Argument(metavar="A B", help="Two runs or more, of any tool, or folders of them.")],
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="A B", help="Two runs or more, of any tool, or folders of them.")
+    ] = None,
     form: Annotated[Form, typer.Option("--format", help="How to write the comparison.")] = Form.TEXT,
     output: OutputOption = None,
 ) -> None:
@@ -29,5 +31,5 @@ def compare(
     """
     from stabilitylens._compare import compare as compare_runs
 
-    found = compare_runs(*paths)
+    found = compare_runs(*paths or [])
     pour(lambda stream: found.write(stream, form.value), output, page=form is Form.HTML)
