@@ -228,7 +228,7 @@ class Ranks:
         watch, twins = self._watch, self.plan.twins if self.plan and not self.plan.unclear else ()
         assert watch is not None
         events = list(watch.events(table, twins))
-        if given is None or self._packing is None:
+        if given is None or self._packing is None or not self.writes:
             return Whole(whole, events=events)
         complete = not table[:, per_rank.NAMES.index("failures")].any()
         rows, rates = self._packing.unpack(packed[: len(sums)], maxima[:-1], complete=complete)

@@ -54,10 +54,11 @@ class Packing:
             row = rows.get(own[0], {}).get(own[1])
             if row is None:
                 continue
-            row = self._scaled(entry[0], row)
+            flat = self._scaled(entry[0], row).reshape(-1)
             start = self._start[entry] + offset * row.shape[1]
-            full[start : start + row.size] = row.reshape(-1)
-            given[self._given[entry]] = not np.array_equal(row.reshape(-1), self._identity[start : start + row.size])
+            place = slice(start, start + flat.size)
+            full[place] = flat
+            given[self._given[entry]] = bool((flat != self._identity[place]).any())
         learning = np.full(len(self._rate), -np.inf)
         for own_name, rate in rates.items():
             learning[self._rate[self.plan.names[self._rank][own_name]]] = rate

@@ -8,6 +8,7 @@ not observed is never zero.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeVar
 
@@ -25,6 +26,7 @@ class Statistics:
     BY_MAX: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
+    @functools.cache
     def names(cls) -> tuple[str, ...]:
         """Field names in buffer order."""
         return tuple(f.name for f in fields(cls))
