@@ -1,4 +1,4 @@
-"""The page of a rule, a metric, an incident detector or a suspect: its docstring with a heading and a line of facts."""
+"""The page of a rule, a metric, an incident detector, a suspect or a reader: its docstring with a heading and a line of facts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from inspect import cleandoc
 from stabilitylens.errors import BadInput
 from stabilitylens.incidents import DETECTORS, Detector
 from stabilitylens.metrics import METRICS, Metric
+from stabilitylens.readers import READERS, Reader
 from stabilitylens.rules import RULES, Rule
 from stabilitylens.rules._rule import in_words
 from stabilitylens.suspects import SUSPECTS, Suspect
@@ -17,7 +18,7 @@ def explain(name: str) -> str:
     """The page of one thing, in Markdown.
 
     Args:
-        name: a rule's code or name, a metric, an incident detector or a suspect; case, and hyphens for
+        name: a rule's code or name, a metric, an incident detector, a suspect or a reader; case, and hyphens for
             underscores, do not matter.
 
     Raises:
@@ -28,7 +29,7 @@ def explain(name: str) -> str:
     if page is None:
         near = get_close_matches(_key(name), pages, n=3, cutoff=0.5)
         raise BadInput(
-            f"there is no rule, metric or incident called {name!r}; "
+            f"there is no rule, metric, incident or reader called {name!r}; "
             + (f"did you mean {' or '.join(map(_shown, near))}?" if near else "try SL201, resid_rms or spike")
         )
     return page
@@ -49,7 +50,7 @@ def _pages() -> dict[str, str]:
     for rule in RULES:
         pages[_key(rule.code)] = pages[_key(rule.name)] = rule_page(rule)
     named = [(m.name, metric_page(m)) for m in METRICS] + [(d.name, detector_page(d)) for d in DETECTORS]
-    named += [(s.name, suspect_page(s)) for s in SUSPECTS]
+    named += [(s.name, suspect_page(s)) for s in SUSPECTS] + [(r.name, reader_page(r)) for r in READERS]
     for name, page in named:
         pages[_key(name)] = "\n".join(filter(None, (pages.get(_key(name)), page)))
     return pages
@@ -79,6 +80,11 @@ def detector_page(detector: Detector) -> str:
 def suspect_page(suspect: Suspect) -> str:
     """Heading and docstring."""
     return f"# {suspect.name}\n\n*suspect*\n\n{suspect.page}\n"
+
+
+def reader_page(reader: Reader) -> str:
+    """Heading and docstring."""
+    return f"# {reader.name}\n\n*reader*\n\n{reader.page}\n"
 
 
 def axes_in_words(metric: Metric) -> str:

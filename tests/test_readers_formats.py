@@ -17,6 +17,7 @@ import pytest
 
 from stabilitylens import load, postmortem, readers
 from stabilitylens.errors import BadInput
+from stabilitylens.explain import explain
 from stabilitylens.readers import READERS, read_all
 from stabilitylens.registry import Registry
 from tests import log_files
@@ -53,6 +54,24 @@ def test_compressed(name: str, pack, tmp_path: Path) -> None:
     path.write_bytes(pack(path.read_bytes()))
     run = load(path)
     assert run["loss"].steps.tolist() == STEPS and run.path == str(path)
+
+
+def test_zstandard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    FORMATS["json_lines"][2](tmp_path / "log.jsonl")
+    path = tmp_path / "log.jsonl.zst"
+    half = (tmp_path / "log.jsonl").read_bytes()
+    path.write_bytes(zstandard.compress(half[:500]) + zstandard.compress(half[500:]))
+    assert load(path)["loss"].steps.tolist() == STEPS
+    for module in ("zstandard", "compression"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BadInput, match=r"zstd, which is not installed; pip install 'stabilitylens\[zstd\]'"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", [member.name for member in readers.READERS])
+def test_explain_prints_a_reader_s_page(name: str) -> None:
+    assert readers.READERS[name].summary in explain(name)
 
 
 def test_a_compressed_file_that_is_cut_gives_what_came_before(tmp_path: Path) -> None:
