@@ -13,10 +13,10 @@ from text_formats import FORMATS
 from stabilitylens.errors import BadInput
 from stabilitylens.readers import READERS
 from stabilitylens.readers._rows import Mark
+from stabilitylens.readers._table import Alike
 from stabilitylens.readers._text_keys import name_of
 from stabilitylens.readers._text_numbers import NUMBER, cell, to_float
 from stabilitylens.readers._text_pairs import Pairs, Tokenizer
-from stabilitylens.readers._table import Alike
 from stabilitylens.readers._text_rows import rows_of, rows_of_blocks
 
 #: pieces that mean something to the readers, to be thrown together

@@ -83,7 +83,7 @@ def _unpacked(kind: str, file: io.BufferedIOBase, path: Path) -> io.BufferedIOBa
             import zstandard  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise BadInput(f"{path} is compressed with zstd, which is not installed; pip install 'stabilitylens[zstd]', or unpack it first") from error
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(cast(IO[bytes], file), read_across_frames=True))
     return zstd.ZstdFile(file)  # type: ignore[no-any-return, unused-ignore]
 
 

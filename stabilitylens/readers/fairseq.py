@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import Mark
@@ -31,8 +32,9 @@ def _summary_named(text: str) -> str:
 def _counted(rows: Rows) -> Rows:
     for row in rows:
         if not isinstance(row, Mark):
-            row.pop("update", None)
+            fields: dict[str, Any] = row
+            fields.pop("update", None)
             for prefix in _PREFIXES:
-                if prefix + "num_updates" in row:
-                    row.setdefault("num_updates", row.pop(prefix + "num_updates"))
+                if prefix + "num_updates" in fields:
+                    fields.setdefault("num_updates", fields.pop(prefix + "num_updates"))
         yield row
