@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stabilitylens.incidents import DETECTORS, Incident, detect
+from stabilitylens.incidents import DETECTORS, Incident, detect, spike_score
 from stabilitylens.run import Event, Run, Series
 
 
@@ -214,3 +214,46 @@ def test_every_detector_has_a_page() -> None:
     assert {"spike", "outlier", "divergence", "nonfinite", "grad_spike", "steps_skipped"} <= set(DETECTORS.names())
     for member in DETECTORS:
         assert len(member.page) > 40 and member.page.splitlines()[0].endswith(".")
+
+
+def test_olmos_spike_score_counts_points_on_both_sides() -> None:
+    loss = 3.0 + 0.01 * np.random.default_rng(0).standard_normal(2000)
+    loss[[1500, 1501, 1700]] += 1.0
+    loss[1900] -= 1.0
+    score = spike_score(Series("loss", np.arange(2000), loss))
+    spread = [np.std(loss[at - 1000 : at]) for at in (1500, 1501, 1700, 1900)]
+    assert max(spread) < 1 / 7 and score == pytest.approx(4 / 1900)
+    assert spike_score(Series("loss", np.arange(100), loss[:100])) is None
+    assert spike_score(Series("loss", np.arange(300), np.full(300, 2.5))) == 0.0
+
+
+@pytest.mark.parametrize("scaler", [0, 1])
+def test_skips_at_the_start_are_a_search_and_later_ones_a_fault(scaler: int) -> None:
+    skipping = run(descent(300))
+    skipping.events += [Event(step, "step_skipped") for step in range(scaler * 150, scaler * 150 + 10)]
+    (incident,) = detect(skipping)
+    assert (incident.kind, incident.severity) == ("steps_skipped", ("info", "warning")[scaler])
+
+
+def test_waves_do_not_hide_each_other() -> None:
+    """Four bumps in noise of a quarter of the level, of which each widens what is usual for the others."""
+    rng = np.random.default_rng(1)
+    loss = 3.0 * np.exp(0.12 * rng.standard_normal(240))
+    for at, width in ((60, 6), (90, 6), (130, 6), (160, 30)):
+        loss[at : at + width] *= 2.2
+    starts = [i.start_index for i in found(loss)]
+    assert all(any(abs(start - at) <= 3 for start in starts) for at in (60, 90, 130, 160))
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_high_point_is_told_by_the_tail_of_its_own_run(heavy: bool) -> None:
+    """Ten sigma are a bad batch in Gaussian noise, and one of many in that of single language-model batches."""
+    rng = np.random.default_rng(4)
+    sample = rng.standard_normal(1000)
+    if heavy:
+        high = rng.random(1000) < 0.0145
+        sample = np.where(high, 4.0 + 2.0 * rng.exponential(size=1000), sample)
+    sample[300] = 13.0
+    bad = next(i for i in found(3.0 * np.exp(0.01 * sample)) if i.start_index == 300)
+    assert bad.kind == "outlier" and ("its noise alone" in bad.explanation) == heavy
+    assert (bad.confidence > 0.5) == (not heavy)

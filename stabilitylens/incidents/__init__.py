@@ -2,5 +2,6 @@
 
 from stabilitylens.incidents._detector import DETECTORS, Detector, detect, detector
 from stabilitylens.incidents._incident import Incident
+from stabilitylens.incidents._spike_score import spike_score
 
-__all__ = ["DETECTORS", "Detector", "Incident", "detect", "detector"]
+__all__ = ["DETECTORS", "Detector", "Incident", "detect", "detector", "spike_score"]

@@ -17,6 +17,7 @@ from stabilitylens import __version__
 from stabilitylens.findings import SEVERITIES
 from stabilitylens.reports._figures import embed, figures
 from stabilitylens.reports._initial import rows
+from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._suspects import excluded, leading
 from stabilitylens.reports._words import number, sentence, short_names
@@ -54,7 +55,7 @@ def _environment() -> Environment:
         loader=PackageLoader("stabilitylens", "reports"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )
-    out.filters |= {"number": number, "prose": prose, "sentence": sentence, "worst": _worst, "tally": _tally, "field": _field}
+    out.filters |= {"number": number, "prose": prose, "sentence": sentence, "worst": _worst, "tally": _tally, "field": _field, "olmo": olmo_told}
     return out
 
 

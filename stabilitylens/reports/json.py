@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
+from stabilitylens.reports._public import olmo_score
 from stabilitylens.reports._reporter import reporter
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def _run(subject: Subject) -> dict[str, Any]:
         "points": len(loss) if loss is not None else 0,
         "loss_key": run.loss_key or (loss.name if loss is not None else None),
         "series": list(run),
+        "spike_score": olmo_score(subject),
         "incidents": [
             incident.to_dict() | {"context": _dict(context)}
             for incident, context in zip_longest(subject.incidents, subject.contexts)

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilitylens.reports._initial import rows
+from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
@@ -53,6 +54,7 @@ def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[Renderab
     if subject.incidents:
         yield _title("Incidents")
         yield _incidents(subject.incidents)
+        yield Text(olmo_told(subject) or "", style="dim")
         yield from around(subject)
     if entries:
         yield _title("Suspects")
