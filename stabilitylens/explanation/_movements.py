@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
 from stabilitylens.explanation._scan import Scan, scan
 from stabilitylens.explanation._window import Window, window
@@ -125,6 +124,8 @@ def _moved(run: Run, incident: Incident, looked: list[_Looked]) -> list[Movement
     """One movement for each series of which some place survives the control."""
     if not looked:
         return []
+    from scipy.stats import false_discovery_control  # a second to import, and only incidents need it
+
     adjusted = false_discovery_control(np.concatenate([each.scan.p for each in looked]))
     ends = np.cumsum([len(each.scan.p) for each in looked])[:-1]
     kept = [np.flatnonzero(q <= RATE) for q in np.split(adjusted, ends)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import t as student
+from scipy.special import stdtr
 
 from stabilitylens.explanation._window import Window, even
 from stabilitylens.rules._track import median
@@ -121,7 +121,7 @@ def _best(
 def _p_value(best: _Best, n: Int[np.ndarray, " place"]) -> Float[np.ndarray, " place"]:
     """Two-sided, times the stretches of its length; the mean over more samples has lighter tails."""
     degrees = np.clip(n / PER_DEGREE, 1, TAILS + np.log2(best.length))
-    return np.asarray(2 * student.sf(np.abs(best.score), degrees) * best.tried)
+    return np.asarray(2 * stdtr(degrees, -np.abs(best.score)) * best.tried)
 
 
 def scan(found: Window, first: int, stop: int) -> Scan:

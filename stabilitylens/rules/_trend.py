@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import theilslopes
 
 from stabilitylens.rules._track import MIN_SAMPLES, Track
 
@@ -45,6 +44,8 @@ def change(track: Track) -> Change:
     recent = _thin(_last_half(track))
     if len(recent) < 2:
         return Change(0.0, 0.0, 0.0)
+    from scipy.stats import theilslopes  # a second to import, and only long tracks need it
+
     fit = theilslopes(recent, np.linspace(0.0, 1.0, len(recent)), alpha=CONFIDENCE)
     return Change(float(fit.low_slope), float(fit.slope), float(fit.high_slope))
 
