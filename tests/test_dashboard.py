@@ -235,9 +235,16 @@ def test_every_answer_says_nosniff_and_only_get_is_answered(folder: Path) -> Non
     for route in tab.apps:
         response = tab.response(route, run="base", series=LOGITS)
         assert response.headers["X-Content-Type-Options"] == "nosniff", route
-        assert response.mimetype in ("application/json", "text/javascript", "text/css", "text/plain")
+        assert response.mimetype in ("application/json", "text/javascript", "text/css", "text/plain", "text/html")
     assert tab.response("/runs", method="POST").status_code == 405
     assert b"Plotly" in tab.response("/plotly.js").data[:20_000] or b"plotly" in tab.response("/plotly.js").data[:20_000]
+
+
+def test_the_report_is_a_page_whose_scripts_alone_may_run(folder: Path) -> None:
+    response = Tab(folder).response("/report", run="base")
+    policy = response.headers["Content-Security-Policy"]
+    assert b"attention-logit-growth" in response.data and "'sha256-" in policy and "'unsafe-inline'" not in policy.partition("script-src")[2]
+    assert Tab(folder).response("/report", run="other").status_code == 404
 
 
 def test_a_link_that_leads_in_a_circle_ends(tmp_path: Path) -> None:

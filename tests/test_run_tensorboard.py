@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.util.tensor_util import make_ndarray
 
 from stabilitylens.header import Header, MetricMeta
+from stabilitylens.readers import read
 from stabilitylens.recipe import Recipe
 from stabilitylens.tags import Tags
 from stabilitylens.writers._plan import Planner
@@ -94,7 +96,7 @@ def test_what_the_tags_of_an_array_hold(tmp_path: Path) -> None:
     low = np.array([[0.5, 0.1], [0.2, 0.3], [0.4, np.inf]])
     writer = RunWriter(tmp_path)
     writer.header(header(3))
-    writer.sample(0, {"max_attn_logit/attention_head": high, "attn_entropy/attention_head": low})
+    writer.sample(0, {"max_attn_logit/attention_head": high, "attn_entropy_ratio/attention_head": low})
     writer.sample(1, {"max_attn_logit/attention_head": np.full((3, 2), np.nan)})
     writer.close()
     shown = accumulated(tmp_path)
@@ -103,7 +105,7 @@ def test_what_the_tags_of_an_array_hold(tmp_path: Path) -> None:
         np.testing.assert_equal(values(shown, f"max_attn_logit/{leaf}"), [np.float32(value), math.nan])
     expected = {"min": 0.1, "max": math.inf, "worst_layer": 0, "layer_0": 0.1, "layer_1": 0.2, "layer_2": 0.4}
     for leaf, value in expected.items():
-        np.testing.assert_allclose(values(shown, f"attn_entropy/{leaf}"), [value], rtol=1e-6)
+        np.testing.assert_allclose(values(shown, f"attn_entropy_ratio/{leaf}"), [value], rtol=1e-6)
 
 
 def test_attention_calls_are_not_called_layers_where_they_are_not_one_each(tmp_path: Path) -> None:
@@ -179,10 +181,30 @@ def test_the_layout_has_a_margin_chart_a_metric(tmp_path: Path) -> None:
     assert [category.title for category in layout.category] == [
         "Loss", "Gradients", "Attention", "Residual stream", "Optimizer",
     ]
-    margins = [chart.margin.series[0] for category in layout.category for chart in category.chart if chart.margin.series]
-    assert len(margins) == len(ATTENTION + BY_LAYER + BY_PARAMETER)
+    charts = [chart.margin.series for category in layout.category for chart in category.chart if chart.margin.series]
+    assert len(charts) == len(ATTENTION + BY_LAYER + BY_PARAMETER)
     shown = set(accumulated(tmp_path).Tags()["scalars"])
-    assert all({margin.value, margin.lower, margin.upper} <= shown for margin in margins)
+    assert all({line.value, line.lower, line.upper} <= shown for chart in charts for line in chart)
+    logits = next(chart for chart in charts if chart[0].value == "max_attn_logit/median")
+    assert [line.value for line in logits[1:]] == [f"max_attn_logit/layer_{i}" for i in range(4)]
+
+
+def test_markers_of_incidents_and_histograms_of_entries(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path)
+    writer.header(header(3))
+    for step in range(60):
+        writer.step(step, {"loss": 30.0 if step == 40 else math.nan if step == 50 else 2.0})
+        writer.sample(step, {"resid_rms/layer": np.array([1.0, 2.0, np.nan if step % 2 else np.inf])})
+    writer.close()
+    shown = accumulated(tmp_path)
+    assert [(event.step, event.value) for event in shown.Scalars("incidents/spike")] == [(40, 30.0)]
+    assert [event.step for event in shown.Scalars("incidents/nonfinite")] == [50]
+    points = PluginAccumulator(str(tmp_path / "stabilitylens"), size_guidance={"tensors": 0})
+    points.Reload()
+    assert points.SummaryMetadata("resid_rms/histogram").plugin_data.plugin_name == "histograms"
+    rows = make_ndarray(points.Tensors("resid_rms/histogram")[-1].tensor_proto)
+    assert rows[:, 2].sum() == 2 and rows[0, 0] == 1.0 and rows[-1, 1] == 2.0
+    assert not any(series.startswith("incidents") for series in read(tmp_path).series)
 
 
 def test_the_header_for_people_is_escaped(tmp_path: Path) -> None:

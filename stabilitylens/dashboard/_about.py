@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from stabilitylens.dashboard._recording import Snapshot, Track
+from stabilitylens.dashboard._summary import axes_shown
 from stabilitylens.reports._words import without_formula
 from stabilitylens.writers._layout import group_of
 
@@ -43,7 +44,7 @@ def _series(track: Track, snapshot: Snapshot) -> dict[str, Any]:
     metric = track.name.partition("/")[0]
     meta = snapshot.header.metrics.get(metric)
     return {
-        "name": track.name, "metric": metric, "axes": list(track.axes), "shape": list(track.shape),
+        "name": track.name, "metric": metric, "axes": axes_shown(snapshot, track), "shape": list(track.shape),
         "unit": meta.unit if meta else "", "definition": without_formula(meta.definition) if meta else "",
         "worse": snapshot.worse(track.name), "group": group_of(metric), "samples": len(track.steps),
     }

@@ -8,7 +8,7 @@ import numpy as np
 
 from stabilitylens.dashboard._curves import curve
 from stabilitylens.dashboard._recording import Snapshot, Track
-from stabilitylens.dashboard._summary import layers_of
+from stabilitylens.dashboard._summary import axes_shown, layers_of
 from stabilitylens.rules import RULES
 
 
@@ -29,7 +29,7 @@ def cell(
     lines = [{"what": "own", "row": row, "inner": inner}, *_neighbours(track, row, inner)]
     return {
         "row": row, "inner": inner if count > 1 else None, "step": int(track.steps[begin + at]),
-        "value": _number(near[at, inner]), "axes": list(track.axes),
+        "value": _number(near[at, inner]), "axes": axes_shown(snapshot, track),
         "label": _label(snapshot, track, row), "layer": _layer(snapshot, track, row),
         "lines": [line | curve(track.steps, _values(track, line["row"], line["inner"]), *span, columns) for line in lines],
         "rules": _rules(track),

@@ -117,6 +117,7 @@ class EventFollower:
         length = size - self._end
         self._end += found.gaps[-1][0] if found.gaps and found.gaps[-1][1] >= length else length
         found.scalars = {tag: points for tag, points in found.scalars.items() if tag.kind != DASHBOARD}
+        found.others = [other for other in found.others if other.kind != DASHBOARD]
         self.files.append(found)
         if len(self.files) > PIECES:
             self.files = [_joined(self.files)]

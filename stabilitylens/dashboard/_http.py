@@ -45,6 +45,19 @@ def answers(handle: Handler) -> App:
     return wrappers.Request.application(respond)
 
 
+def page(handle: Callable[[wrappers.Request], tuple[str, list[str]]]) -> App:
+    """A WSGI application that answers with a page and lets those of its scripts run whose hashes a handler returns."""
+
+    def respond(request: wrappers.Request) -> wrappers.Response:
+        try:
+            text, hashes = handle(request)
+        except Unknown as error:
+            return _refused(request, str(error), 404)
+        return _response(request, text.encode("utf-8", "replace"), "text/html", csp_scripts_sha256s=hashes)
+
+    return wrappers.Request.application(respond)
+
+
 def serves(name: str) -> App:
     """A WSGI application that serves one file of the tab's own."""
 

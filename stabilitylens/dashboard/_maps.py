@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from stabilitylens.dashboard._recording import Snapshot, Track
-from stabilitylens.dashboard._summary import Summaries, Summary, extremes, layers_of
+from stabilitylens.dashboard._summary import Summaries, Summary, axes_shown, extremes, layers_of
 
 #: no screen has more columns
 COLUMNS = 4096
@@ -45,21 +45,17 @@ def draw(
     low, high, bad = _reduced(whole, edges)
     ends = whole.steps[edges[:-1]], whole.steps[edges[1:] - 1]
     finite = np.concatenate((low[np.isfinite(low)], high[np.isfinite(high)]))
-    layers = layers_of(snapshot, track) if row is None else []
+    axes = axes_shown(snapshot, track)
     names = snapshot.labels(track.axes[0 if row is None else min(1, len(track.axes) - 1)])
     return {
         "rows": low.shape[1], "columns": low.shape[0], "labels": list(names) if len(names) == low.shape[1] else [],
-        "axis": "layer" if layers == list(range(low.shape[1])) else _axis(track, row),
-        "layers": layers,
+        "axis": axes[0] if row is None or len(axes) == 1 else " ".join(axes[1:]),
+        "layers": layers_of(snapshot, track) if row is None else [],
         "first": packed(ends[0].astype("<f8")), "last": packed(ends[1].astype("<f8")),
         "low": packed(low.T.astype("<f4")), "high": packed(high.T.astype("<f4")), "bad": packed(bad.T.astype("u1")),
         "least": float(finite.min()) if finite.size else None, "largest": float(finite.max()) if finite.size else None,
         "samples": int(edges[-1] - edges[0]) if len(edges) else 0, "worse": snapshot.worse(track.name),
     }
-
-
-def _axis(track: Track, row: int | None) -> str:
-    return track.axes[0] if row is None or len(track.axes) == 1 else " ".join(track.axes[1:])
 
 
 def _reduced(whole: Summary, edges: Int[np.ndarray, " edge"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -107,3 +107,9 @@ def layers_of(snapshot: Snapshot, track: Track) -> list[int]:
     calls = snapshot.header.anatomy.attention_calls if snapshot.header.anatomy is not None else ()
     layers = [call.layer for call in calls if call.layer is not None]
     return layers if track.axes[0] == "attention" and len(layers) == len(calls) == track.shape[0] else []
+
+
+def axes_shown(snapshot: Snapshot, track: Track) -> list[str]:
+    """The axes as people call them: attention calls are layers where each layer has one."""
+    one_each = bool(track.shape) and layers_of(snapshot, track) == list(range(track.shape[0]))
+    return ["layer" if one_each else track.axes[0], *track.axes[1:]] if track.axes else []

@@ -49,7 +49,7 @@ class Verdicts:
 
 def judged(name: str, snapshot: Snapshot) -> dict[str, Any]:
     """Judge a run: arrays of more than 64 MB on every so many samples, which ``thinned`` names."""
-    every = {n: e for n, track in snapshot.tracks.items() if (e := _every(track.shape, len(track.steps))) > 1}
+    every = thinning(snapshot)
     run = snapshot.run(name, every)
     header = run.header
     findings = judge(Evidence(name, header.anatomy, header.recipe, run))
@@ -61,6 +61,11 @@ def judged(name: str, snapshot: Snapshot) -> dict[str, Any]:
         "incidents": [_plain(incident.to_dict()) for incident in incidents],
         "thinned": every,
     }
+
+
+def thinning(snapshot: Snapshot) -> dict[str, int]:
+    """Of which large array every how many samples are judged."""
+    return {name: n for name, track in snapshot.tracks.items() if (n := _every(track.shape, len(track.steps))) > 1}
 
 
 def _every(shape: tuple[int, ...], samples: int) -> int:

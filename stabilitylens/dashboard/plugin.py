@@ -17,6 +17,7 @@ from stabilitylens.dashboard._curves import curve
 from stabilitylens.dashboard._maps import COLUMNS, draw
 from stabilitylens.dashboard._places import Places, roots_of
 from stabilitylens.dashboard._recording import Recording, Snapshot, Track
+from stabilitylens.dashboard._report import report
 from stabilitylens.dashboard._summary import Summaries
 from stabilitylens.dashboard._verdicts import Verdicts
 from stabilitylens.errors import BadInput
@@ -53,6 +54,7 @@ class StabilityLensPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             "/curve": self._curve, "/cell": self._cell, "/anatomy": self._anatomy,
         }
         apps = {route: http.answers(handle) for route, handle in answers.items()}
+        apps["/report"] = http.page(lambda request: report(*self._asked(request)))
         apps |= {f"/{name}": http.serves(name) for name in http.own_files()}
         return apps | {"/plotly.js": http.plotly()}
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from stabilitylens.header import Header
+from stabilitylens.incidents._online import OnlineDetector
 from stabilitylens.tags import Tags
 from stabilitylens.writers import _protobuf as protobuf
 from stabilitylens.writers._append import Appender
+from stabilitylens.writers._histogram import histogram
 from stabilitylens.writers._layout import layout
 from stabilitylens.writers._plan import Plan, Planner
 from stabilitylens.writers._windows import Window
@@ -35,6 +37,7 @@ class Dashboard:
         self._plans: dict[str, Plan] = {}
         self._windows: dict[str, tuple[str, Window]] = {}
         self._encoders: dict[tuple[str, ...], protobuf.ScalarEvent] = {}
+        self._detector = OnlineDetector()
 
     def header(self, header: Header) -> None:
         """Take the metrics' worrying ends and the labels from a header."""
@@ -50,6 +53,10 @@ class Dashboard:
         for name, (tag, window) in self._windows.items():
             if name in scalars and (point := window.add(step, float(scalars[name]))):
                 self._point(tag, wall, *point)
+        # the loss alone: judging gradient norms as well would double what a step costs
+        if (loss := scalars.get("loss")) is not None:
+            for kind in self._detector.update(float(loss), None):
+                self._point(f"incidents/{kind}", wall, step, float(loss))
 
     def sample(self, step: int, wall: float, arrays: Arrays) -> None:
         """Take a sampled step's arrays."""
@@ -61,9 +68,11 @@ class Dashboard:
         if tags:
             encoder = self._encoders.get(tags) or self._describing(tags, plans)
             self._events.append(encoder.encode(step, wall, [v for some in values for v in some]))
-        for plan, some in zip(plans, values, strict=True):
+        for plan, some, array in zip(plans, values, arrays.values(), strict=True):
             if plan.window and (point := plan.window.add(step, some[0])):
                 self._point(plan.window_tag, wall, *point)
+                if plan.histogram and (value := histogram(plan.histogram, array)):
+                    self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [value]))
 
     def close(self) -> None:
         """Write what the unfinished windows hold."""

@@ -1,4 +1,4 @@
-"""TensorBoard's custom-scalar layout, and the header for people: one margin chart a metric, in groups."""
+"""TensorBoard's custom-scalar layout: one margin chart a metric, in groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalar
 
-from stabilitylens.header import Header
 from stabilitylens.writers._protobuf import string_tensor
 
 #: the first group whose pattern is found in a metric's name has its chart
@@ -23,14 +22,20 @@ _GROUPS = (
 )
 
 
+#: markers at steps that smell of an incident while they are recorded
+INCIDENTS = ("incidents/spike", "incidents/nonfinite")
+
+
 def group_of(metric: str) -> str:
     """The group of charts that a metric belongs to."""
     return next(group for group, pattern in _GROUPS if re.search(pattern, metric))
 
 
-def _margin(metric: str, low: str, middle: str, high: str) -> layout_pb2.Chart:
-    series = layout_pb2.MarginChartContent.Series(value=middle, lower=low, upper=high)
-    return layout_pb2.Chart(title=metric, margin=layout_pb2.MarginChartContent(series=[series]))
+def _margin(title: str, low: str, middle: str, high: str, layers: tuple[str, ...]) -> layout_pb2.Chart:
+    """A margin chart; a layer is a line in it, which TensorBoard takes as a margin of no width."""
+    lines = [(middle, low, high), *((layer, layer, layer) for layer in layers)]
+    series = [layout_pb2.MarginChartContent.Series(value=v, lower=a, upper=b) for v, a, b in lines]
+    return layout_pb2.Chart(title=title, margin=layout_pb2.MarginChartContent(series=series))
 
 
 def _lines(title: str, tags: Iterable[str]) -> layout_pb2.Chart:
@@ -38,16 +43,20 @@ def _lines(title: str, tags: Iterable[str]) -> layout_pb2.Chart:
     return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=patterns))
 
 
-def layout(margins: Iterable[tuple[str, str, str, str]]) -> summary_pb2.Summary.Value:
+def layout(margins: Iterable[tuple[str, tuple[str, str, str], tuple[str, ...]]]) -> summary_pb2.Summary.Value:
     """The layout as a value of an event.
 
     Args:
-        margins: metric and the tags of its least, middle and largest value.
+        margins: metric, the tags of its least, middle and largest value, and those of its sampled layers.
     """
-    charts = {"Loss": [_lines("loss", ("loss/train", "loss/train_max"))],
-              "Gradients": [_lines("grad_norm", ("grad_norm/global", "grad_norm_clipped/global"))]}
-    for metric, *tags in margins:
-        charts.setdefault(group_of(metric), []).append(_margin(f"{metric}: least, median, largest", *tags))
+    charts = {
+        "Loss": [_lines("loss", ("loss/train", "loss/train_max")), _lines("incidents: the loss at their step", INCIDENTS)],
+        "Gradients": [_lines("grad_norm", ("grad_norm/global", "grad_norm_clipped/global"))],
+        "Optimizer": [_lines("lr", ("lr/global",))],
+    }
+    for metric, ends, layers in margins:
+        title = f"{metric}: least, median, largest" + (", sampled layers" if layers else "")
+        charts.setdefault(group_of(metric), []).append(_margin(title, *ends, layers))
     categories = [layout_pb2.Category(title=group, chart=charts[group]) for group, _ in _GROUPS if group in charts]
     encoded = layout_pb2.Layout(category=categories).SerializeToString()
     return summary_pb2.Summary.Value(
@@ -55,19 +64,3 @@ def layout(margins: Iterable[tuple[str, str, str, str]]) -> summary_pb2.Summary.
         tensor=string_tensor(encoded),
         metadata=custom_scalar.create_summary_metadata(),
     )
-
-
-def _escaped(text: object) -> str:
-    """Text that Markdown shows as it is."""
-    return re.sub(r"([\\`*_{}\[\]()#+\-.!|<>~&])", r"\\\1", str(text))
-
-
-def about(header: Header) -> str:
-    """The header for people, in Markdown."""
-    recipe = header.recipe.to_dict() if header.recipe else {}
-    facts: dict[str, object] = {"observed": header.coverage, **header.sampling, **recipe, **header.versions}
-    if header.anatomy:
-        facts["norm placement"], facts["QK-Norm"] = header.anatomy.norm_placement, header.anatomy.qk_norm
-    rows = [f"| {_escaped(name)} | {_escaped(value)} |" for name, value in facts.items() if value is not None]
-    metrics = [f"| {_escaped(m.name)} | {_escaped(m.unit)} | {_escaped(m.definition)} |" for m in header.metrics.values()]
-    return "\n".join(["| | |", "|---|---|", *rows, "", "| metric | unit | definition |", "|---|---|---|", *metrics])

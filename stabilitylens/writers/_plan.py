@@ -13,9 +13,12 @@ from stabilitylens.tags import Tags, clean, tag_of
 from stabilitylens.writers._windows import Window
 
 #: a log directory with fewer than 200 tags stays readable; what is left is for the scalars of every step
-BUDGET = 160
+BUDGET = 142
 #: at most so many layers of an array get a tag of their own
 LAYERS = 8
+#: metrics that people look at first: beside their share they have so many more layers, and a histogram
+LEADING = ("max_attn_logit", "attn_entropy_ratio", "resid_rms", "resid_grad_norm", "update_rms", "grad_norm_clipped")
+MORE = 2
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Plan:
         tags: of the statistics, then of the layers.
         layers: entries of the first axis that have a tag.
         window, window_tag: the worst value over growing windows.
+        histogram: the tag of a histogram over all entries, empty where there is none.
     """
 
     metric: str
@@ -36,6 +40,7 @@ class Plan:
     layers: Int[np.ndarray, " layer"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     window: Window | None = None
     window_tag: str = ""
+    histogram: str = ""
 
     def values(self, array: np.ndarray) -> list[float]:
         """One value a tag; NaN where nothing was observed."""
@@ -54,10 +59,11 @@ class Plan:
         out = [texts[name] for name in self.statistics] + [f"{worst} value of entry {i}" for i in self.layers]
         return [f"{text}; {definition}" if definition else text for text in out]
 
-    def margin(self) -> tuple[str, str, str] | None:
-        """Tags of the least, middle and largest value, where all three are kept."""
+    def margin(self) -> tuple[tuple[str, str, str], tuple[str, ...]] | None:
+        """Tags of the least, middle and largest value, where all three are kept, and of the sampled layers."""
         tag = dict(zip(self.statistics, self.tags, strict=False))
-        return (tag["min"], tag["median"], tag["max"]) if tag.keys() >= {"min", "median", "max"} else None
+        ends = tag.keys() >= {"min", "median", "max"}
+        return ((tag["min"], tag["median"], tag["max"]), self.tags[len(self.statistics):]) if ends else None
 
 
 def _statistic(name: str, seen: np.ndarray, worst: np.ndarray, worse: Worse) -> float:
@@ -106,7 +112,8 @@ class Planner:
         slots = max(1, BUDGET // self.expected)
         ends = ("max", "min") if worse == "high" else ("min", "max")
         statistics = (*ends, "median", "worst")[:slots]
-        layers = _spread(size, min(LAYERS, max(0, slots - 5)))
+        leading = metric in LEADING and slots >= 5
+        layers = _spread(size, min(LAYERS, max(0, slots - 5) + MORE * leading))
         width = len(str(max(0, size - 1)))
         leaves = [f"worst_{where}" if s == "worst" else s for s in statistics]
         leaves += [f"{where}_{layer:0{width}d}" for layer in layers]
@@ -114,7 +121,8 @@ class Planner:
         if slots < 5:
             return Plan(metric, worse, statistics, tags, layers)
         window = Window(self.origin, low=worse == "low")
-        return Plan(metric, worse, statistics, tags, layers, window, self.tags.claim(f"{tags[0]}_{ends[0]}"))
+        histogram = self.tags.claim(f"{clean(metric)}/histogram") if leading else ""
+        return Plan(metric, worse, statistics, tags, layers, window, self.tags.claim(f"{tags[0]}_{ends[0]}"), histogram)
 
     def _where(self, axes: str) -> str:
         """What an entry of the first axis is called: attention calls are layers where each layer has one."""

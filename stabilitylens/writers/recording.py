@@ -17,8 +17,8 @@ from stabilitylens.errors import BadInput
 from stabilitylens.header import Header
 from stabilitylens.tags import ABOUT_TAG, HEADER_TAG, Tags, clean, name_of, tag_of
 from stabilitylens.writers import _protobuf as protobuf
+from stabilitylens.writers._about import about
 from stabilitylens.writers._dashboard import Arrays, Dashboard
-from stabilitylens.writers._layout import about
 from stabilitylens.writers._protobuf import ScalarEvent
 from stabilitylens.writers._session import FOLDER, first_step, open_session, session_of
 

@@ -25,7 +25,7 @@ function rows(run, parts) {
     if (part.layer !== null && last && last.layer === part.layer) last.parts.push(part);
     else grouped.push({ layer: part.layer, parts: [part] });
   }
-  return grouped.map(({ layer, parts: members }) => el("li", {}, el("span", { class: "number" }, layer === null ? "" : String(layer)), ...members.map((part) => box(run, part))));
+  return grouped.map(({ layer, parts: members }) => el("li", {}, el("span", { class: "number" }, layer === null ? "" : String(layer)), el("span", { class: "parts" }, ...members.map((part) => box(run, part)))));
 }
 
 export function anatomyView() {

@@ -2,12 +2,17 @@
 
 const HERE = new URL(".", import.meta.url);
 
-export async function ask(route, parameters = {}) {
+export function link(route, parameters = {}) {
   const url = new URL(route, HERE);
+  url.search = "";
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined) url.searchParams.set(name, value);
   }
-  const answer = await fetch(url, { credentials: "same-origin" });
+  return url;
+}
+
+export async function ask(route, parameters = {}) {
+  const answer = await fetch(link(route, parameters), { credentials: "same-origin" });
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }

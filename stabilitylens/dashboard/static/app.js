@@ -1,5 +1,5 @@
 // Puts the views together, loads what they need, and follows runs that grow.
-import { ask, askCurve, askMap } from "./api.js";
+import { ask, askCurve, askMap, link } from "./api.js";
 import { anatomyView } from "./anatomy.js";
 import { cellView, refreshCell } from "./cell.js";
 import { controls } from "./controls.js";
@@ -98,7 +98,8 @@ function headlines() {
   const list = el("ul", { class: "headlines" });
   const draw = () => fill(list, ...state.chosen.map((run) => {
     const verdicts = state.verdicts.get(run);
-    return el("li", {}, el("i", { class: "dot", style: `background: var(${colourOf(run)})` }), el("b", {}, run), ` ${verdicts ? verdicts.headline : "judging …"}`);
+    return el("li", {}, el("i", { class: "dot", style: `background: var(${colourOf(run)})` }), el("b", {}, run), ` ${verdicts ? verdicts.headline : "judging …"} `,
+      el("a", { href: link("report", { run }), target: "_blank", rel: "noopener" }, "report"));
   }));
   on(["verdicts", "chosen"], draw);
   return list;

@@ -21,7 +21,10 @@ export async function openCell(cursor) {
   set({ cursor, step: cursor.last });
   try {
     const cell = await askCell(parameters(cursor));
-    set({ cell: { ...cell, run: cursor.run, series: state.series }, step: cell.step });
+    set({
+      cell: { ...cell, run: cursor.run, series: state.series }, step: cell.step,
+      cursor: { ...cursor, row: state.row === null ? cell.row : cell.inner ?? cell.row, first: cell.step, last: cell.step },
+    });
   } catch (error) {
     set({ cell: { error: error.message } });
   }
@@ -36,6 +39,9 @@ export function refreshCell() {
   }
   return null;
 }
+
+const HINT = "Click a cell for its series, its neighbours and the rules that judge it; drag over a map to zoom, double-click for the whole run. "
+  + "With keys: Tab to a map, arrows move, Enter opens, D shows the heads of a layer, plus and minus zoom, Home shows all, Esc goes back.";
 
 const named = (cell, line) => {
   const [outer, ...rest] = cell.axes;
@@ -82,14 +88,13 @@ export function cellView() {
   const head = el("figcaption");
   const plot = el("div", { class: "plot" });
   const rules = el("ul", { class: "rules" });
-  const box = el("figure", { class: "card cell", hidden: true, "aria-live": "polite" }, head, plot, rules);
+  const box = el("figure", { class: "card cell", "aria-live": "polite" }, head, plot, rules);
 
   function draw() {
     const { cell } = state;
-    box.hidden = !cell;
-    if (!cell) return;
-    if (cell.error) {
-      fill(head, cell.error);
+    plot.hidden = !cell || Boolean(cell.error);
+    if (!cell || cell.error) {
+      fill(head, el("span", { class: "note" }, cell?.error ?? HINT));
       fill(rules);
       return;
     }
@@ -105,5 +110,6 @@ export function cellView() {
   }
 
   on(["cell", "theme", "width", "verdicts"], draw);
-  return el("div", { class: "withline" }, box);
+  draw();
+  return box;
 }

@@ -1,6 +1,6 @@
 // Curves by plotly, with the margins of the heat maps, so that steps lie above each other.
 import { plotly } from "./api.js";
-import { BOTTOM, LEFT, RIGHT, stepAxis } from "./geometry.js";
+import { BOTTOM, left, right, stepAxis } from "./geometry.js";
 import { set, zoomTo } from "./state.js";
 import { css } from "./theme.js";
 import { plain } from "./words.js";
@@ -41,7 +41,7 @@ function traces(line) {
 
 function band(each) {
   return {
-    type: "rect", yref: "paper", y0: 0, y1: 1, x0: each.from, x1: each.to, fillcolor: css(`--${each.severity}`), opacity: 0.2,
+    type: "rect", yref: "paper", y0: 0, y1: 1, x0: each.from, x1: each.to, fillcolor: css(`--${each.severity}`), opacity: each.severity === "info" ? 0.12 : 0.2,
     line: { width: 1.5, color: css(`--${each.severity}`) }, layer: "below",
   };
 }
@@ -70,7 +70,7 @@ export async function drawCurves(place, { lines, bands = [], limits = [], height
   const shown = bands.filter((each) => each.value !== null);
   await Plotly.react(place, [...lines.flatMap(traces), ...(shown.length ? [peaks(shown)] : [])], {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", width, height, dragmode: "zoom", showlegend: false,
-    font: { color: css("--soft"), size: 11, family: "system-ui, sans-serif" }, margin: { l: LEFT, r: RIGHT, t: 8, b: BOTTOM },
+    font: { color: css("--soft"), size: 11, family: "system-ui, sans-serif" }, margin: { l: left(), r: right(), t: 8, b: BOTTOM },
     hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink") } }, hovermode: "closest",
     xaxis: { ...axis, range: [a, b] },
     yaxis: { ...axis, fixedrange: true, title: { text: plain(title), standoff: 4 }, ...(spansDecades(lines) ? { type: "log", dtick: 1, exponentformat: "power" } : { type: "linear" }) },

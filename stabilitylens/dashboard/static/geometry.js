@@ -1,25 +1,27 @@
 // Where steps and rows lie: the same margins in every chart, so that a step is at one place in all of them.
 import { span } from "./state.js";
 
-export const LEFT = 62;
-export const RIGHT = 96; // the profile of a step stands here
+const narrow = () => window.innerWidth < 700;
+export const left = () => (narrow() ? 46 : 62);
+export const right = () => (narrow() ? 52 : 96); // the profile of a step stands here
 export const BOTTOM = 24;
 
 export function stepAxis(width) {
   const [first, last] = span();
   const half = Math.max((last - first) * 0.004, 0.5);
   const [a, b] = [first - half, last + half];
-  const inner = Math.max(10, width - LEFT - RIGHT);
+  const begin = left();
+  const inner = Math.max(10, width - left() - right());
   return {
-    a, b, inner,
-    x: (step) => LEFT + ((step - a) / (b - a)) * inner,
-    step: (x) => a + ((x - LEFT) / inner) * (b - a),
+    a, b, inner, begin,
+    x: (step) => begin + ((step - a) / (b - a)) * inner,
+    step: (x) => a + ((x - begin) / inner) * (b - a),
   };
 }
 
 export function rowHeight(rows, panels) {
   const room = Math.max(180, Math.min(420, 620 / Math.max(1, panels)));
-  return Math.max(3, Math.min(26, Math.floor(room / Math.max(1, rows))));
+  return Math.max(3, Math.min(32, Math.floor(room / Math.max(1, rows))));
 }
 
 // A column reaches to half way to its neighbours, never further than three times the usual distance.
@@ -29,13 +31,13 @@ export function columnEdges(map) {
   for (let i = 1; i < n; i++) gaps.push(map.first[i] - map.last[i - 1]);
   const usual = gaps.length ? gaps.slice().sort((p, q) => p - q)[gaps.length >> 1] / 2 : 0.5;
   const near = (gap) => Math.min(gap / 2, 3 * usual);
-  const left = new Float64Array(n);
-  const right = new Float64Array(n);
+  const begin = new Float64Array(n);
+  const end = new Float64Array(n);
   for (let i = 0; i < n; i++) {
-    left[i] = map.first[i] - (i ? near(gaps[i - 1]) : usual);
-    right[i] = map.last[i] + (i < n - 1 ? near(gaps[i]) : usual);
+    begin[i] = map.first[i] - (i ? near(gaps[i - 1]) : usual);
+    end[i] = map.last[i] + (i < n - 1 ? near(gaps[i]) : usual);
   }
-  return { left, right };
+  return { begin, end };
 }
 
 export function columnAt(map, step) {

@@ -1,6 +1,6 @@
 // Draws one map on a canvas: rows by steps, and beside it the profile of the scrubbed step.
 import { brokenColour, hatch } from "./colours.js";
-import { BOTTOM, LEFT, RIGHT, columnAt, columnEdges, stepAxis, ticks } from "./geometry.js";
+import { BOTTOM, columnAt, columnEdges, right, stepAxis, ticks } from "./geometry.js";
 import { css } from "./theme.js";
 import { number } from "./words.js";
 
@@ -40,16 +40,16 @@ function cells(pen, map, scale, axis, body) {
   const source = document.createElement("canvas");
   [source.width, source.height] = [map.columns, map.rows];
   source.getContext("2d").putImageData(image, 0, 0);
-  const { left, right } = columnEdges(map);
+  const edges = columnEdges(map);
   pen.save();
   pen.beginPath();
-  pen.rect(LEFT, 0, axis.inner, body);
+  pen.rect(axis.begin, 0, axis.inner, body);
   pen.clip();
   pen.imageSmoothingEnabled = false;
   pen.fillStyle = hatch(pen);
   for (let column = 0; column < map.columns; column++) {
-    const x = Math.floor(axis.x(left[column]));
-    const w = Math.max(1, Math.ceil(axis.x(right[column])) - x);
+    const x = Math.floor(axis.x(edges.begin[column]));
+    const w = Math.max(1, Math.ceil(axis.x(edges.end[column])) - x);
     pen.fillRect(x, 0, w, body);
     pen.drawImage(source, column, 0, 1, map.rows, x, 0, w, body);
   }
@@ -62,9 +62,9 @@ function frame(pen, map, axis, rowHeight, body) {
   pen.font = "11px system-ui, sans-serif";
   pen.textAlign = "right";
   pen.textBaseline = "middle";
-  pen.strokeRect(LEFT - 0.5, -0.5, axis.inner + 1, body + 1);
+  pen.strokeRect(axis.begin - 0.5, -0.5, axis.inner + 1, body + 1);
   const stride = Math.max(1, Math.ceil(14 / rowHeight));
-  for (let row = 0; row < map.rows; row += stride) pen.fillText(String(row), LEFT - 6, body - (row + 0.5) * rowHeight);
+  for (let row = 0; row < map.rows; row += stride) pen.fillText(String(row), axis.begin - 6, body - (row + 0.5) * rowHeight);
   pen.save();
   pen.translate(12, body / 2);
   pen.rotate(-Math.PI / 2);
@@ -72,14 +72,15 @@ function frame(pen, map, axis, rowHeight, body) {
   pen.fillText(map.axis, 0, 0);
   pen.restore();
   pen.textAlign = "center";
-  for (const at of ticks(axis.a, axis.b, axis.inner / 90)) pen.fillText(at.toLocaleString("en"), axis.x(at), body + 12);
+  const end = axis.begin + axis.inner - 16;
+  for (const at of ticks(axis.a, axis.b, axis.inner / 90)) pen.fillText(at.toLocaleString("en"), Math.min(axis.x(at), end), body + 12);
 }
 
 function profile(pen, map, scale, width, rowHeight, body, step) {
   const column = columnAt(map, step);
   if (column < 0) return;
-  const left = width - RIGHT + 10;
-  const room = RIGHT - 14;
+  const room = right() - 14;
+  const left = width - room - 4;
   for (let row = 0; row < map.rows; row++) {
     const at = row * map.columns + column;
     const value = map[map.edge][at];
@@ -91,16 +92,18 @@ function profile(pen, map, scale, width, rowHeight, body, step) {
     pen.fillRect(left, y, room * share, Math.max(1, rowHeight - 1));
   }
   pen.fillStyle = css("--soft");
-  pen.textAlign = "left";
-  pen.fillText(`at ${Math.round(step).toLocaleString("en")}`, left, body + 12);
+  pen.textAlign = "right";
+  pen.fillText(`at ${Math.round(nearest(map, column, step)).toLocaleString("en")}`, width - 2, body + 12);
 }
 
+const nearest = (map, column, step) => Math.max(map.first[column], Math.min(map.last[column], step));
+
 function outline(pen, map, axis, rowHeight, body, cursor, marks) {
-  const { left, right } = columnEdges(map);
+  const edges = columnEdges(map);
   for (const mark of marks) {
     if (mark.row === null || mark.row >= map.rows) continue;
-    const begin = mark.steps ? axis.x(mark.steps[0]) : LEFT;
-    const x = Math.max(LEFT + 5, Math.min(LEFT + axis.inner - 5, begin));
+    const begin = mark.steps ? axis.x(mark.steps[0]) : axis.begin;
+    const x = Math.max(axis.begin + 5, Math.min(axis.begin + axis.inner - 5, begin));
     const y = body - (mark.row + 0.5) * rowHeight;
     pen.beginPath();
     pen.moveTo(x - 5, y - 5);
@@ -116,8 +119,8 @@ function outline(pen, map, axis, rowHeight, body, cursor, marks) {
   if (!cursor) return;
   const column = columnAt(map, (cursor.first + cursor.last) / 2);
   if (column < 0 || cursor.row >= map.rows) return;
-  const x = Math.max(LEFT, axis.x(left[column]));
-  const w = Math.max(4, Math.min(LEFT + axis.inner, axis.x(right[column])) - x);
+  const x = Math.max(axis.begin, axis.x(edges.begin[column]));
+  const w = Math.max(4, Math.min(axis.begin + axis.inner, axis.x(edges.end[column])) - x);
   const y = body - (cursor.row + 1) * rowHeight;
   for (const [colour, line] of [[css("--card"), 4], [css("--ink"), 2]]) {
     pen.strokeStyle = colour;

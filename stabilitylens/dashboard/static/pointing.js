@@ -1,7 +1,7 @@
 // Mouse and keyboard on a heat map: point, drag to zoom, click to open, or the same with keys.
 import { openCell } from "./cell.js";
 import { el } from "./dom.js";
-import { LEFT, columnAt, stepAxis } from "./geometry.js";
+import { columnAt, left, stepAxis } from "./geometry.js";
 import { valueAt } from "./heatmap.js";
 import { described, set, span, state, zoomTo } from "./state.js";
 import { steps } from "./words.js";
@@ -36,7 +36,7 @@ export function listen(panel) {
 function cellAt({ map, rowHeight, canvas }, event) {
   const row = map.rows - 1 - Math.floor(event.offsetY / rowHeight);
   const column = columnAt(map, stepAxis(canvas.clientWidth).step(event.offsetX));
-  if (row < 0 || row >= map.rows || column < 0 || event.offsetX < LEFT - 4) return null;
+  if (row < 0 || row >= map.rows || column < 0 || event.offsetX < left() - 4) return null;
   return { row, column, first: map.first[column], last: map.last[column] };
 }
 
@@ -52,8 +52,7 @@ function hover(panel, event, down) {
   if (!found) return;
   const dragged = down !== null && Math.abs(event.offsetX - down) > 6;
   tip.textContent = dragged ? "release to zoom to these steps" : say(panel, found);
-  const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
-  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8))}px`;
   tip.style.top = `${event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 10 : event.clientY + 16}px`;
 }
 

@@ -1,6 +1,6 @@
 // One step for all views: a slider, a line through every chart, and what each run had there.
 import { el, fill } from "./dom.js";
-import { LEFT, RIGHT, columnAt, stepAxis } from "./geometry.js";
+import { columnAt, left, right, stepAxis } from "./geometry.js";
 import { valueAt } from "./heatmap.js";
 import { colourOf, described, on, set, span, state } from "./state.js";
 import { number } from "./words.js";
@@ -35,19 +35,20 @@ function reading(run, step) {
   const column = map ? columnAt(map, step) : -1;
   if (column >= 0) {
     const row = worstRow(map, column);
-    parts.push(`${described()?.metric ?? ""} worst in ${map.axis} ${row}: ${valueAt(map, row, column)}`);
+    const ended = step > map.last[column] ? ` (step ${map.last[column]})` : "";
+    parts.push(`${described()?.metric ?? ""} worst in ${map.axis} ${row}: ${valueAt(map, row, column)}${ended}`);
   }
   return el("span", {}, el("i", { class: "dot", style: `background: var(${colourOf(run)})` }), parts.join(" · "));
 }
 
 export function scrubber() {
   const slider = el("input", { type: "range", step: "1", "aria-label": "step", oninput: () => set({ step: Number(slider.value) }) });
-  slider.style.marginLeft = `${LEFT - 8}px`;
-  slider.style.width = `calc(100% - ${LEFT + RIGHT - 16}px)`;
   const says = el("output", { class: "reading" });
 
   function draw() {
     const [first, last] = span();
+    slider.style.marginLeft = `${left() - 8}px`;
+    slider.style.width = `calc(100% - ${left() + right() - 16}px)`;
     [slider.min, slider.max] = [first, last];
     const step = state.step ?? last;
     slider.value = Math.max(first, Math.min(last, step));
@@ -56,7 +57,7 @@ export function scrubber() {
       const width = line.parentElement.clientWidth;
       const x = stepAxis(width).x(step);
       line.style.transform = `translateX(${x}px)`;
-      line.hidden = state.step === null || x < LEFT - 1 || x > width - RIGHT + 1;
+      line.hidden = state.step === null || x < left() - 1 || x > width - right() + 1;
     }
   }
 
