@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
@@ -48,6 +49,7 @@ class Together:
         self._recorder, self._metrics, self.guard = recorder, metrics, guard
         self._with_gradient: set[int] = set()
         self._failures = 0
+        weakref.finalize(self, recorder.flush)  # at the latest when Python ends: a loop may never close its lens
 
     @property
     def samples(self) -> bool:
