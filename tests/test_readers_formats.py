@@ -10,6 +10,8 @@ import io
 import lzma
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ import pytest
 from stabilitylens import load, postmortem, readers
 from stabilitylens.errors import BadInput
 from stabilitylens.explain import explain
-from stabilitylens.readers import READERS, read_all
+from stabilitylens.readers import READERS, _reader, read_all
 from stabilitylens.registry import Registry
 from tests import log_files
 from tests.log_files import FORMATS, LOSSES, NORMS, ROWS, STEPS
@@ -54,6 +56,22 @@ def test_compressed(name: str, pack, tmp_path: Path) -> None:
     path.write_bytes(pack(path.read_bytes()))
     run = load(path)
     assert run["loss"].steps.tolist() == STEPS and run.path == str(path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_whatever_takes_long_says_so_on_a_terminal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr("stabilitylens.readers._progress.PATIENCE", 0.0)
+    slow = _reader.ranked
+    monkeypatch.setattr(readers, "ranked", lambda path: time.sleep(0.1) or slow(path))
+    path = write(name, tmp_path)
+    assert "loss" in load(path) and path.name in shown.getvalue().replace("\n", "")
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
 def test_zstandard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

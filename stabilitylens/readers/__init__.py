@@ -7,6 +7,7 @@ from pathlib import Path
 from stabilitylens.errors import BadInput
 from stabilitylens.readers._assemble import with_loss
 from stabilitylens.readers._folder import runs_below
+from stabilitylens.readers._progress import patience
 from stabilitylens.readers._reader import READERS, Reader, ranked, reader
 from stabilitylens.readers._source import PIPE, plain
 from stabilitylens.readers._unreadable import why_unreadable
@@ -57,7 +58,7 @@ def _short(name: str, path: Path) -> str:
 
 def _guarded(path: Path) -> list[Run]:
     try:
-        with plain(path) as inner:
+        with patience(path), plain(path) as inner:
             return _renamed(_read(inner), inner, path) if inner != path else _read(path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}; check its permissions") from error
