@@ -6,7 +6,6 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from operator import itemgetter
 from typing import IO, Any
 
@@ -62,13 +61,22 @@ class Block:
 
 def together(rows: Iterable[Any]) -> Iterator[Any]:
     """Rows with the same fields as columns, many at once; everything else one by one, in its order."""
-    rows = iter(rows)
-    while some := list(islice(rows, AT_ONCE)):
-        found = _columns(some) if type(some[0]) is dict and len(some) >= FEW else None
-        if found is None:
-            yield from some
-        else:
-            yield Alike(found)
+    some: list[Any] = []
+    for row in rows:
+        if type(row) is dict:
+            some.append(row)
+            if len(some) < AT_ONCE:
+                continue
+        yield from _joined(some)
+        some = []
+        if type(row) is not dict:
+            yield row
+    yield from _joined(some)
+
+
+def _joined(rows: list[Any]) -> Sequence[Any]:
+    found = _columns(rows) if len(rows) >= FEW else None
+    return rows if found is None else (Alike(found),)
 
 
 def _columns(rows: list[Any]) -> dict[str, Any] | None:
@@ -77,7 +85,7 @@ def _columns(rows: list[Any]) -> dict[str, Any] | None:
     if len(first) < 2 or any(key.lower() in ROW_TYPES for key in first):
         return None
     try:
-        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(first)}:
+        if set(map(len, rows)) != {len(first)}:
             return None
         columns = zip(*map(itemgetter(*first), rows), strict=True)
         numbers = {key: _numbers(values) for key, values in zip(first, columns, strict=True)}
