@@ -13,7 +13,7 @@ from stabilitylens.tags import Tags, clean, tag_of
 from stabilitylens.writers._windows import Window
 
 #: a log directory with fewer than 200 tags stays readable; what is left is for the scalars of every step
-BUDGET = 142
+BUDGET = 150
 #: at most so many layers of an array get a tag of their own
 LAYERS = 8
 #: metrics that people look at first: beside their share they have so many more layers, and a histogram
