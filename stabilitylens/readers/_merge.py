@@ -88,7 +88,7 @@ def join(pieces: list[Piece]) -> Piece:
     A single piece in order is returned as it is, so that what is mapped into memory stays so.
     """
     whole = stack(pieces)
-    if (np.diff(whole.steps) > 0).all():
+    if (whole.steps[1:] > whole.steps[:-1]).all():
         return whole
     order = np.argsort(whole.steps, kind="stable")
     last = order[np.append(np.diff(whole.steps[order]) > 0, True)]

@@ -56,9 +56,9 @@ def stretches(
         reached: the highest step that any row has had since the loss's row before, that one included.
     """
     zeros = np.zeros(len(steps), dtype=np.int64)
+    if (steps[1:] > steps[:-1]).all():
+        return Stretches(np.ones(len(steps), dtype=bool), steps, zeros, zeros, zeros)
     out = Stretches(np.ones(len(steps), dtype=bool), steps.copy(), zeros, zeros.copy(), zeros.copy())
-    if (np.diff(steps) > 0).all():
-        return out
     _drop_twins(out, loss, reached)
     if _interleave(out):
         return out
