@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from stabilitylens.kernels.attention_statistics import Visibility
 
 
 def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
@@ -23,8 +22,10 @@ def window(
     """A sliding window, aligned bottom right as in FlashAttention 2.1 and later.
 
     Args:
+        queries, keys: how many there are.
         causal: no key ahead of its query.
         left, right: how many keys before and after its own a query sees, below 0 for all.
+        device: of the mask.
     """
     if not causal and left < 0 and right < 0:
         return None
