@@ -18,6 +18,8 @@ class To(StrEnum):
     PARQUET = "parquet"
     CSV = "csv"
     JSONL = "jsonl"
+    WANDB = "wandb"
+    MLFLOW = "mlflow"
 
 
 def export(
@@ -27,13 +29,20 @@ def export(
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
     ] = None,
 ) -> None:
-    """Write all series of a run as a table that other tools read.
+    """Write all series of a run as a table that other tools read, or hand its curves to a tracker.
 
     Parquet and CSV have a row a value, with the step, the series and a column for each axis; JSON lines an object a step.
+    W&B and MLflow get a new run with every curve, by their own clients, where the environment says.
     """
     from stabilitylens.run import load
     from stabilitylens.writers._exporter import EXPORTERS, write_to
+    from stabilitylens.writers._tracker import TRACKERS
 
+    if to.value in TRACKERS:
+        if output is not None:
+            raise BadInput(f"a run is sent to {to.value} and written to no file; leave out -o")
+        typer.echo(f"sent to {TRACKERS[to.value](load(path))}", err=True)
+        return
     if output is None and to is To.PARQUET and sys.stdout.isatty():
         raise BadInput("Parquet is no text for a terminal; give it a file, as in -o run.parquet")
     if output is not None and output.is_dir():
