@@ -10,7 +10,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 $(VENV)/.ready: setup.cfg constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
-	$(INSTALL) -e .[torch,hf,pandas,test]
+	$(INSTALL) -e .[torch,triton,hf,pandas,test]
 	# without torchvision, which has to match the build of torch; the tests of their models do without
 	$(INSTALL) --no-deps timm vit-pytorch
 	touch $@
@@ -40,6 +40,8 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.detectors
 	$(BIN)/python -m benchmarks.readers
 	$(BIN)/python -m benchmarks.run_format
+	$(BIN)/python -m benchmarks.norms
+	$(BIN)/python -m benchmarks.aot
 
 clean:
 	rm -rf $(VENV) build dist demo *.egg-info

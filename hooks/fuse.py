@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +41,7 @@ class FusedNorm(nn.Module):
         plan = self._fused
         x = args[0] if args else None
         if len(args) != 1 or kwargs or not isinstance(x, Tensor) or not x.dim() or x.shape[-1] != plan.fit.d:
-            return super().forward(*args, **kwargs)  # type: ignore[misc]
+            return super().forward(*args, **kwargs)
         form = FORMS[plan.fit.form]
         weight, bias = (None if n is None else self.get_parameter(n) for n in (plan.fit.weight, plan.fit.bias))
         if uses_triton(x, weight, bias):
@@ -56,9 +55,14 @@ class FusedNorm(nn.Module):
         return _new, (type(self).__mro__[2],), self.__dict__.copy()
 
 
-@functools.cache
+_CLASSES: dict[Any, type[nn.Module]] = {}
+
+
 def _fused_class(cls: type[nn.Module]) -> type[nn.Module]:
-    return type(cls.__name__, (FusedNorm, cls), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__})
+    """The one class that fused layers of a class have."""
+    if cls not in _CLASSES:
+        _CLASSES[cls] = type(cls.__name__, (FusedNorm, cls), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__})
+    return _CLASSES[cls]
 
 
 def _new(cls: type[nn.Module]) -> nn.Module:

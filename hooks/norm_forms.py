@@ -49,8 +49,8 @@ def _layer(x: Tensor, w: Tensor | None, b: Tensor | None, eps: float | None) -> 
 
 
 def _layer_wide(x: Tensor, w: Tensor | None, b: Tensor | None, eps: float | None) -> Tensor:
-    wide = (None if t is None else t.float() for t in (w, b))
-    return F.layer_norm(x.to(torch.float32), (x.shape[-1],), *wide, 1e-5 if eps is None else eps).to(x.dtype)
+    wide_w, wide_b = (None if t is None else t.float() for t in (w, b))
+    return F.layer_norm(x.to(torch.float32), (x.shape[-1],), wide_w, wide_b, 1e-5 if eps is None else eps).to(x.dtype)
 
 
 def _layer_one_more(x: Tensor, w: Tensor | None, b: Tensor | None, eps: float | None) -> Tensor:
@@ -87,7 +87,7 @@ def _rms(rounding: Rounding) -> Formula:
 
 def _unit(one_more: bool) -> Formula:
     def formula(x: Tensor, w: Tensor | None, b: Tensor | None, eps: float | None) -> Tensor:
-        out = F.normalize(x, dim=-1) * x.shape[-1] ** 0.5
+        out: Tensor = F.normalize(x, dim=-1) * x.shape[-1] ** 0.5
         return out if w is None else out * (w + (1.0 if one_more else 0.0))
 
     return formula

@@ -281,6 +281,22 @@ def test_islands_stay_in_fp32_and_save_error():
     assert cast.inner.weight.dtype is torch.float32 and cast(torch.ones(2, 8).bfloat16()).dtype is torch.bfloat16
 
 
+def test_the_fastest_correct_one_is_chosen(monkeypatch):
+    from stabilitylens.norms import choice
+
+    monkeypatch.setattr(choice, "ROWS", 8)
+    monkeypatch.setattr(choice, "TIMES", {})
+    assert norms.choose_norm("cpu", 64, torch.float32) in ("spelled_out", "torch")
+    ((key, times),) = choice.TIMES.items()
+    assert key == ("cpu", "rms_norm", 64, torch.float32) and set(times) == {"spelled_out", "torch"}
+    choice.TIMES[key] = {"spelled_out": 1.0, "torch": 2.0}
+    assert norms.choose_norm("cpu", 64, torch.float32) == "spelled_out"
+    monkeypatch.setitem(choice.IMPLEMENTATIONS["rms_norm"], "torch", lambda x, w, eps: x)
+    assert norms.choose_norm("cpu", 64, torch.float32, refresh=True) == "spelled_out", "what is wrong is not chosen"
+    with pytest.raises(BadInput, match="layer_norm"):
+        norms.choose_norm("cpu", 64, torch.float32, "batch_norm")
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -27,7 +27,7 @@ def qk_norm_reference(
 
 def by_stride(x: Tensor) -> tuple[Tensor, list[int]]:
     """The leading axes in the order in which they lie in memory, so that rows need no copy, and the way back."""
-    order = sorted(range(x.dim() - 1), key=lambda axis: -x.stride(axis))
+    order = sorted(range(x.dim() - 1), key=x.stride, reverse=True)
     back = sorted(range(len(order)), key=lambda axis: order[axis])
     return x.permute(*order, -1), [*back, x.dim() - 1]
 
@@ -45,8 +45,10 @@ def qk_norm(
     """RMSNorm of q and k over their last axes: d_head for a norm per head, all heads' features for a full one.
 
     Args:
-        q, k: of any strides, before or after RoPE.
-        q_weight, k_weight: the gains.
+        q: of any strides, before or after RoPE.
+        k: likewise.
+        q_weight: the gain of q.
+        k_weight: that of k.
         eps: added under the root.
         rounding: see ``rms_norm``.
         layer: see ``rms_norm``; the rows of q and of k are both told.

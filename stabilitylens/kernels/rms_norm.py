@@ -86,6 +86,13 @@ def add_rms_norm(
     """RMSNorm of x + residual, and that sum: one pass over memory on a GPU.
 
     Args:
+        x: as in ``rms_norm``.
+        residual: of the same shape and dtype.
+        weight: as in ``rms_norm``, as are the others.
+        bias: added last.
+        eps: added under the root.
+        rounding: see ``rms_norm``.
+        layer: see ``rms_norm``.
         round_sum: normalise the sum as rounded to the dtype of x, as models do that add first; or as it is in fp32.
     """
     from stabilitylens.kernels import _norm_ops as ops

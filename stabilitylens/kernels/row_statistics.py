@@ -35,6 +35,9 @@ def spans(
     """Of one sequence.
 
     Args:
+        queries: how many.
+        keys: how many.
+        device: where the spans are to lie.
         causal: query i sees keys up to i (aligned top left, as torch does).
         window: with ``causal``, only the last so many of them; without, so many to either side and its own.
     """
@@ -98,7 +101,8 @@ def row_statistics(
     """Statistics of each query row of an attention call.
 
     Args:
-        q, k: as they enter the dot product; ``head`` is a multiple of ``kv_head``.
+        q: as it enters the dot product; ``head`` is a multiple of ``kv_head``.
+        k: likewise.
         scale: multiplies q·k.
         seen: the span of each query row, None for all keys; for a subset of the queries pass those rows of q and of the spans.
         mask: True where a key is visible, broadcastable to (batch, head, query, key), on top of the spans.

@@ -49,8 +49,10 @@ def squash(
     Args:
         x: of any strides.
         function: f.
-        alpha, shift: learned numbers; None for no shift.
-        weight, bias: the gain, and what is added; None for no bias.
+        alpha: multiplies x.
+        shift: added to that, None for none.
+        weight: the gain.
+        bias: added last, None for none.
         approximate: on a GPU with 16-bit outputs, the hardware's tanh, and erf by tanh(1.1297 x + 0.0998 x³), which errs by
             at most 2.8e-4.
         layer: see ``rms_norm``.

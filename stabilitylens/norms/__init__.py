@@ -4,6 +4,7 @@ from stabilitylens.norms._norm import NORMS, make_norm
 from stabilitylens.norms._residual import PLACEMENTS, Residual, residual
 from stabilitylens.norms.adaptive_norm import AdaptiveNorm
 from stabilitylens.norms.batch_norm import BatchNorm
+from stabilitylens.norms.choice import choose_norm
 from stabilitylens.norms.deep_norm import DeepNorm, deep_norm_init_, deep_norm_scales
 from stabilitylens.norms.depth_scaled_norm import DepthScaledNorm
 from stabilitylens.norms.derf import Derf
@@ -30,6 +31,6 @@ from stabilitylens.norms.soft_cap import SoftCap
 __all__ = [
     "NORMS", "PLACEMENTS", "AdaptiveNorm", "BatchNorm", "DeepNorm", "DepthScaledNorm", "Derf", "DyT", "GroupNorm",
     "LayerNorm", "NoNorm", "OutputNorm", "ParallelNorm", "PartialRMSNorm", "PeriNorm", "PeriodicNorm", "PostNorm",
-    "PreNorm", "PrecisionIsland", "QKNorm", "RMSNorm", "ReZero", "Residual", "ScaleNorm", "SoftCap", "deep_norm_init_",
+    "PreNorm", "PrecisionIsland", "QKNorm", "RMSNorm", "ReZero", "Residual", "ScaleNorm", "SoftCap", "choose_norm", "deep_norm_init_",
     "deep_norm_scales", "island_error", "make_norm", "residual",
 ]  # fmt: skip

@@ -20,7 +20,8 @@ def _flat(x: Float[Tensor, "batch head position d_head"]) -> Float[Tensor, "batc
 
 
 def _heads(x: Tensor, shape: torch.Size) -> Float[Tensor, "batch head position d_head"]:
-    return x.unflatten(-1, (shape[1], shape[3])).transpose(1, 2)
+    out: Tensor = x.unflatten(-1, (shape[1], shape[3])).transpose(1, 2)
+    return out
 
 
 class QKNorm(nn.Module):

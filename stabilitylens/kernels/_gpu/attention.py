@@ -22,7 +22,7 @@ NEVER = tl.constexpr(float("-inf"))
 @no_type_check
 @triton.jit
 def sweep(
-    q, K, MASK, BIAS, first, last, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, l, t, big, count,
+    q, K, MASK, BIAS, first, last, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, total, t, big, count,
     D: tl.constexpr, BD: tl.constexpr, BN: tl.constexpr, PARTIAL: tl.constexpr, HAS_MASK: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_CAP: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -62,10 +62,10 @@ def sweep(
         p = tl.exp2(z)
         if PARTIAL:
             z = tl.where(seen, z, 0.0)
-        t = shrink * (t + l * moved) + tl.sum(p * z, 1)
-        l = l * shrink + tl.sum(p, 1)
+        t = shrink * (t + total * moved) + tl.sum(p * z, 1)
+        total = total * shrink + tl.sum(p, 1)
         m = top
-    return m, l, t, big, count
+    return m, total, t, big, count
 
 
 @no_type_check
@@ -99,19 +99,19 @@ def attention_rows(
         tail = tl.maximum(middle, tl.min(tl.where(real, hi, SK), 0) // BN * BN)
     m = tl.full([BM], NEVER, tl.float32)
     big = tl.full([BM], NEVER, tl.float32)
-    l = tl.zeros([BM], tl.float32)
+    total = tl.zeros([BM], tl.float32)
     t = tl.zeros([BM], tl.float32)
     count = tl.zeros([BM], tl.int32)
-    m, l, t, big, count = sweep(
-        q, K, MASK, BIAS, begin, middle, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, l, t, big, count,
+    m, total, t, big, count = sweep(
+        q, K, MASK, BIAS, begin, middle, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, total, t, big, count,
         D, BD, BN, True, HAS_MASK, HAS_BIAS, HAS_CAP, PRECISION, 1,
     )  # fmt: skip
-    m, l, t, big, count = sweep(
-        q, K, MASK, BIAS, middle, tail, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, l, t, big, count,
+    m, total, t, big, count = sweep(
+        q, K, MASK, BIAS, middle, tail, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, total, t, big, count,
         D, BD, BN, False, False, HAS_BIAS, HAS_CAP, PRECISION, STAGES,
     )  # fmt: skip
-    m, l, t, big, count = sweep(
-        q, K, MASK, BIAS, tail, end, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, l, t, big, count,
+    m, total, t, big, count = sweep(
+        q, K, MASK, BIAS, tail, end, lo, hi, k_row, mask_q, mask_k, bias_q, bias_k, queries, SK, scale, cap, m, total, t, big, count,
         D, BD, BN, True, HAS_MASK, HAS_BIAS, HAS_CAP, PRECISION, 1,
     )  # fmt: skip
     if not HAS_MASK:
@@ -119,9 +119,9 @@ def attention_rows(
     if not (HAS_CAP or HAS_BIAS):
         big = m * LN2
     empty = count == 0
-    total = tl.where(empty, 1.0, l)
+    safe_total = tl.where(empty, 1.0, total)
     out = tl.program_id(1).to(tl.int64) * SQ + rows
-    tl.store(LSE + out, tl.where(empty, NEVER, (m + tl.log2(total)) * LN2), mask=real)
-    tl.store(LARGEST + out, tl.where(l != l, l, big), mask=real)
-    tl.store(ENTROPY + out, tl.where(empty, 0.0, (tl.log2(total) - t / total) * LN2), mask=real)
+    tl.store(LSE + out, tl.where(empty, NEVER, (m + tl.log2(safe_total)) * LN2), mask=real)
+    tl.store(LARGEST + out, tl.where(total != total, total, big), mask=real)
+    tl.store(ENTROPY + out, tl.where(empty, 0.0, (tl.log2(safe_total) - t / safe_total) * LN2), mask=real)
     tl.store(COUNT + out, count, mask=real)

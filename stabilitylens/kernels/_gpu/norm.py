@@ -69,7 +69,7 @@ def forward(
             "ADD_ROUNDED": mode.add_rounded, "STATISTICS": statistics,
         }  # fmt: skip
         if tile.wide:
-            norm_forward_wide[(rows,)](*given, **flags, **tile.options)
+            norm_forward_wide[(rows,)](*given, d, **flags, **tile.options)
         else:
             norm_forward[(tiles,)](*given, **flags, ROWS=tile.rows, **tile.options)
     return Forward(y, total, mean, rstd, found)
@@ -111,14 +111,14 @@ def backward(
         more = {"ROUNDING": mode.rounding, "ADD": d_total is not None, "STATISTICS": statistics}
         out = dx if found is None else found
         if tile.wide:
-            norm_backward_rows[(rows,)](g, m, w, mean, rstd, s, dx, out, *strides, **flags, **more, **tile.options)
+            norm_backward_rows[(rows,)](g, m, w, mean, rstd, s, dx, out, *strides, d, **flags, **more, **tile.options)
             _columns(g, m, mean, rstd, dw, db, count, strides, flags)
         else:
             norm_backward[(count,)](
                 g, m, w, mean, rstd, s, dx, dx if dw is None else dw, dx if db is None else db, out, rows, -(-tiles // count),
-                *strides, **flags, **more, HAS_B=has_bias, ROWS=tile.rows, STAGES=2 if x.is_cuda else 1, **tile.options,
+                *strides, **flags, **more, HAS_B=has_bias, ROWS=tile.rows, STAGES=2 if x.is_cuda else 1, **tile.options, **shapes.registers(statistics),
             )  # fmt: skip
-    return Backward(dx, *(None if p is None else p.sum(0) for p in (dw, db)), found)
+    return Backward(dx, None if dw is None else dw.sum(0), None if db is None else db.sum(0), found)
 
 
 def _columns(g: Tensor, m: Tensor, mean: Tensor, rstd: Tensor, dw: Tensor | None, db: Tensor | None, count: int, strides: tuple[int, ...], flags: dict) -> None:

@@ -22,11 +22,11 @@ def load_part(P, start, columns, col, D: tl.constexpr, UNIT: tl.constexpr):
 @no_type_check
 @triton.jit
 def norm_backward_rows(
-    DY, X, W, MEAN, RSTD, DS, DX, STATS, dy_row, dy_col, x_row, x_col,
+    DY, X, W, MEAN, RSTD, DS, DX, STATS, dy_row, dy_col, x_row, x_col, N,
     D: tl.constexpr, BLOCK: tl.constexpr, ALIGN: tl.constexpr, UNIT: tl.constexpr, UNIT_DY: tl.constexpr,
     CENTRED: tl.constexpr, ROUNDING: tl.constexpr, HAS_W: tl.constexpr, ADD: tl.constexpr, STATISTICS: tl.constexpr,
 ):  # fmt: skip
-    """dX of one row a program; the statistics are those of ``norm_backward``, a row."""
+    """dX of one row a program; the statistics are those of ``norm_backward``, a row; N is D, as forward."""
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, BLOCK)
     x_start, dy_start, dense = row * x_row * ALIGN, row * dy_row * ALIGN, row * D
@@ -38,7 +38,7 @@ def norm_backward_rows(
     level = tl.zeros([BLOCK], tl.float32)
     squares = tl.zeros([BLOCK], tl.float32)
     largest = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, D, BLOCK):
+    for start in range(0, N, BLOCK):
         columns = start + lanes
         dy = load_part(DY, dy_start, columns, dy_col, D, UNIT_DY)
         g = dy
@@ -53,7 +53,7 @@ def norm_backward_rows(
     k, g_mean = tl.sum(along, 0) / D, tl.sum(level, 0) / D
     out_squares = tl.zeros([BLOCK], tl.float32)
     out_largest = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, D, BLOCK):
+    for start in range(0, N, BLOCK):
         columns = start + lanes
         g = load_part(DY, dy_start, columns, dy_col, D, UNIT_DY)
         if HAS_W:
@@ -74,7 +74,7 @@ def norm_backward_rows(
         if is_nonfinite(s) + is_nonfinite(t) + is_nonfinite(n) > 0:
             tl.debug_barrier()
             nans, out_nans = 0.0, 0.0
-            for start in range(0, D, BLOCK):
+            for start in range(0, N, BLOCK):
                 columns = start + lanes
                 dy = load_part(DY, dy_start, columns, dy_col, D, UNIT_DY)
                 out = tl.load(DX + dense + columns, mask=columns < D, other=0.0).to(tl.float32)

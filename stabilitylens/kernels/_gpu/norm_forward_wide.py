@@ -31,12 +31,12 @@ def load_chunk(X, R, x_start, r_start, columns, x_col, r_col, D: tl.constexpr, U
 @no_type_check
 @triton.jit
 def norm_forward_wide(
-    X, R, S, W, B, Y, MEAN, RSTD, STATS, M, x_row, x_col, r_row, r_col, eps,
+    X, R, S, W, B, Y, MEAN, RSTD, STATS, M, x_row, x_col, r_row, r_col, eps, N,
     D: tl.constexpr, BLOCK: tl.constexpr, ALIGN: tl.constexpr, UNIT: tl.constexpr,
     CENTRED: tl.constexpr, ROUNDING: tl.constexpr, HAS_W: tl.constexpr, HAS_B: tl.constexpr,
     ADD: tl.constexpr, ADD_ROUNDED: tl.constexpr, STATISTICS: tl.constexpr,
 ):  # fmt: skip
-    """One row a program."""
+    """One row a program; N is D, not known when compiled, so that the loops stay loops."""
     row = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, BLOCK)
     x_start, r_start, dense = row * x_row * ALIGN, row * r_row * ALIGN, row * D
@@ -47,7 +47,7 @@ def norm_forward_wide(
     squares = tl.zeros([BLOCK], tl.float32)
     raw = tl.zeros([BLOCK], tl.float32)
     largest = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, D, BLOCK):
+    for start in range(0, N, BLOCK):
         columns = start + lanes
         x = load_chunk(X, R, x_start, r_start, columns, x_col, r_col, D, UNIT, ADD)
         if ADD:
@@ -78,7 +78,7 @@ def norm_forward_wide(
     out_total = tl.zeros([BLOCK], tl.float32)
     out_squares = tl.zeros([BLOCK], tl.float32)
     out_largest = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, D, BLOCK):
+    for start in range(0, N, BLOCK):
         columns = start + lanes
         x = load_chunk(X, R, x_start, r_start, columns, x_col, r_col, D, UNIT, ADD)
         if ADD and ADD_ROUNDED:
@@ -114,7 +114,7 @@ def norm_forward_wide(
             again = tl.zeros([BLOCK], tl.float32)
             power_again = tl.zeros([BLOCK], tl.float32)
             safe = tl.maximum(top, 1e-30)
-            for start in range(0, D, BLOCK):
+            for start in range(0, N, BLOCK):
                 columns = start + lanes
                 if ADD:
                     x = tl.load(S + dense + columns, mask=columns < D, other=0.0).to(tl.float32)

@@ -13,12 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stabilitylens.kernels._choice import interpreted
+
 #: longest row that one block of threads keeps in registers, forward and backward
-FORWARD_ROW, BACKWARD_ROW = 16384, 8192
-#: thread blocks in a cluster, and the longest row they are used for
-LARGEST_CLUSTER, CLUSTER_ROW = {"forward": 4, "backward": 8}, 65536
+FORWARD_ROW, BACKWARD_ROW = 16384, 4096
+#: thread blocks in a cluster, at most
+CLUSTER = 8
 #: elements of a row that are read at a time where it does not fit
-WIDE_BLOCK = 8192
+WIDE_BLOCK = 4096
+#: registers a thread of the backward with statistics
+BACKWARD_REGISTERS = 168
 #: multiprocessors assumed in the interpreter, and programs a multiprocessor in the backward
 INTERPRETED_PROCESSORS, PROGRAMS = 2, 2
 
@@ -54,12 +58,17 @@ def tile(d: int, direction: str, clusters: bool) -> Tile:
     """The tile for rows of d elements; ``direction`` is ``forward`` or ``backward``."""
     block = power_of_two(d)
     each, longest = (32, FORWARD_ROW) if direction == "forward" else (16, BACKWARD_ROW)
-    if block > longest and not (clusters and block <= CLUSTER_ROW):
+    if block > longest * (CLUSTER if clusters else 1):
         return Tile(WIDE_BLOCK, 1, 8, wide=True)
     count = max(1, block // longest)
     rows = max(1, 128 * each // block) if block < 1024 else 1
     warps = min(16, max(1, rows * block // (32 * each * count)))
     return Tile(block, rows, warps, count)
+
+
+def registers(statistics: bool) -> dict[str, int]:
+    """On CUDA, a limit for the backward with statistics; left alone ptxas keeps to 128 registers and spills a few."""
+    return {"maxnreg": BACKWARD_REGISTERS} if statistics and torch.version.hip is None and not interpreted() else {}
 
 
 def matrix(x: Tensor) -> Tensor:

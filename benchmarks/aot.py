@@ -1,0 +1,103 @@
+"""Compile every kernel ahead of time for GPUs that are not there, and hold registers and instructions against a baseline.
+
+    python -m benchmarks.aot [--diagonal] [--target sm_90] [--write]
+
+The launches are those of the package: their arguments are caught on tensors without memory and compiled for sm_80,
+sm_90 and gfx942. Exit 1 where a kernel spills or keeps a stack, loads less than 128 bits at a time although alignment
+allows it, or needs more registers or instructions than benchmarks/aot_baseline.json says (a tenth is allowed for).
+Instructions an element are those of the shortest way through a kernel, which passes by the branches for NaN and Inf,
+over the elements that a thread holds; of kernels with loops, and on gfx942, all instructions that there are count.
+--write renews the baseline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks._compiled import TARGETS, Compiled, compiled
+from benchmarks._launches import Case, cases
+
+BASELINE = Path(__file__).with_name("aot_baseline.json")
+#: what a baseline may be passed by: registers, and a share of the instructions
+REGISTERS, INSTRUCTIONS = 8, 0.1
+#: tiles that the package does not use there, since they do not fit into its registers
+TOO_LARGE = {("attention 128x128 D=128 bf16", "sm_80")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel for one target."""
+
+    case: Case
+    target: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name} {self.target}"
+
+
+def jobs(options: argparse.Namespace) -> Iterator[Job]:
+    targets = [options.target] if options.target else list(TARGETS)
+    for i, case in enumerate(c for c in cases(options.diagonal) if options.only in c.name):
+        for j, target in enumerate(targets):
+            if (case.name, target) in TOO_LARGE:
+                continue
+            if not options.diagonal or i % len(targets) == j:
+                yield Job(case, target)
+
+
+def run(job: Job) -> Compiled:
+    return compiled(job.case, job.target)
+
+
+def complaints(job: Job, found: Compiled, baseline: dict[str, dict]) -> list[str]:
+    known = baseline.get(job.name)
+    said = []
+    if found.spills or found.stack:
+        said.append(f"{found.spills} spills, {found.stack} bytes of stack")
+    if job.case.wide and found.narrow:
+        said.append(f"{found.narrow} loads of less than 128 bits")
+    if known is not None:
+        if found.registers > known["registers"] + REGISTERS:
+            said.append(f"{found.registers} registers, {known['registers']} in the baseline")
+        if found.instructions > known["instructions"] * (1 + INSTRUCTIONS):
+            said.append(f"{found.instructions} instructions, {known['instructions']} in the baseline")
+    return said
+
+
+def save(baseline: dict[str, dict]) -> None:
+    lines = (f"{json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(baseline.items()))
+    BASELINE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--diagonal", action="store_true", help="a few kernels, each for one target")
+    parser.add_argument("--target", choices=TARGETS)
+    parser.add_argument("--only", default="", help="only kernels whose name holds this")
+    parser.add_argument("--write", action="store_true", help="write the baseline")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    baseline = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    todo, failed = list(jobs(options)), 0
+    print(f"{'kernel':58} {'target':7} warps blocks regs spills stack instr  per el  loads")
+    with ProcessPoolExecutor(options.processes) as pool:
+        for job, found in zip(todo, pool.map(run, todo), strict=True):
+            if options.write:
+                baseline[job.name] = asdict(found)
+                save(baseline)
+            said = complaints(job, found, baseline)
+            failed += bool(said)
+            print(f"{job.case.name:58} {job.target:7} {found}  {'; '.join(said)}", flush=True)
+    print(f"{len(todo)} compiled, {failed} with complaints")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
