@@ -78,15 +78,16 @@ def gradient_rows(experts: Experts, scale: Tensor | float | None = None) -> Tens
         experts: whose.
         scale: what multiplies the gradients, divided out.
     """
-    fused = [(p, part) for p, _ in experts.fused if (part := _part(p)) is not None]
+    fused = [(p, n, part) for p, n in experts.fused if (part := _part(p)) is not None]
     single = [(i, part) for i, each in enumerate(experts.single) for p in each if (part := _part(p)) is not None]
     if not fused and not single:
         return None
-    rows = torch.zeros(experts.count, 2, dtype=torch.float64, device=(fused or single)[0][1].device)
-    for parameter, part in fused:
-        first, count = first_row(parameter), len(part)
-        rows[first : first + count, 0] += part.numel() / max(count, 1)
-        rows[first : first + count, 1] += _squares(part.reshape(count, -1) if part.numel() else part.new_zeros(count, 1), 1)
+    rows = torch.zeros(experts.count, 2, dtype=torch.float64, device=(fused or single)[0][-1].device)
+    for parameter, held, part in fused:
+        mine = torch.arange(len(part), device=part.device) + first_row(parameter)
+        flat = part.reshape(len(part), -1) if part.numel() else part.new_zeros(len(part), 1)
+        of_rows = torch.stack((torch.full_like(mine, part[:1].numel(), dtype=torch.float64), _squares(flat, 1)), -1)
+        rows.index_add_(0, mine * held // parameter.shape[0], of_rows)
     for i, part in single:
         rows[i, 0] += part.numel()
         rows[i, 1] += _squares(part)
