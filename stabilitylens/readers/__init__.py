@@ -59,9 +59,16 @@ def _short(name: str, path: Path) -> str:
 def _guarded(path: Path) -> list[Run]:
     try:
         with patience(path), plain(path) as inner:
-            return _renamed(_read(inner), inner, path) if inner != path else _read(path)
+            return _read(path) if inner == path else _renamed(_unpacked(inner, path), inner, path)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}; check its permissions") from error
+
+
+def _unpacked(inner: Path, path: Path) -> list[Run]:
+    try:
+        return _read(inner)
+    except BadInput as error:
+        raise BadInput(str(error).replace(str(inner), "standard input" if path == PIPE else str(path))) from error
 
 
 def _renamed(runs: list[Run], inner: Path, path: Path) -> list[Run]:

@@ -47,7 +47,7 @@ def _usable(values: Float[np.ndarray, " row"]) -> bool:
 def filled(values: Float[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
     """Steps as whole numbers; a row without one has that of the row before it, those at the head that of the first."""
     if _usable(values):
-        return np.rint(values).astype(np.int64)
+        return np.asarray(np.rint(values), dtype=np.int64)
     good = np.isfinite(values) & (np.abs(values) < _LARGEST)
     last = np.maximum.accumulate(np.where(good, np.arange(len(values)), -1))
     last[last < 0] = np.argmax(good)

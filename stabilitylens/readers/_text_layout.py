@@ -16,7 +16,7 @@ _ANY = rf"(?:{PLAIN}|[-+]?(?:nan|NaN|inf|Inf))"
 _TIME = r"[IWEF]?[\d:.,/+TZ -]{1,40}(?:days?, [\d:.]{1,16})?(?: [AP]M)?"
 #: the same where a number is spelled as Python spells it; one with thousands apart; one that is not looked at
 _SPELLED = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
-_APART, _PASSED = r"[-+]?\d{1,3}(?:,\d{3})*(?![\d,])(?:\.\d+)?", r"[-+−]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"
+_APART, _PASSED = r"[-+]?\d{1,3}(?:,\d{3})*(?!,?\d)(?:\.\d+)?", r"[-+−]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"
 #: in a bar, a whole number behind a mere word counts nothing: what was broken has to stay so, and whole what was whole
 _WHOLE, _BROKEN = r"[-+]?\d+(?:,\d{3})*", r"[-+]?\d+(?:\.\d+(?:[eE][-+]?\d+)?|[eE][-+]?\d+)"
 _NAN = "|[-+]?(?:nan|NaN|inf|Inf)"
