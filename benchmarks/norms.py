@@ -108,9 +108,10 @@ def tensor_table(copied: float) -> None:
     flat = torch.cat([t.flatten() for t in tensors])
     read = 4 * n / seconds(lambda: flat.sum())[0]
     exact = torch.stack([t.double().square().sum() for t in tensors])
-    worst = float((sums_of_squares(tensors) / exact - 1).abs().max())
+    some = exact > 0
+    worst = float((sums_of_squares(tensors) / exact - 1)[some].abs().max())
     ours, foreach = seconds(lambda: sums_of_squares(tensors), lambda: torch._foreach_norm(tensors))
-    rate, worst_foreach = 4 * n / ours, float((torch.stack(torch._foreach_norm(tensors)).double() ** 2 / exact - 1).abs().max())
+    rate, worst_foreach = 4 * n / ours, float((torch.stack(torch._foreach_norm(tensors)).double() ** 2 / exact - 1)[some].abs().max())
     print(f"\nnorms of {len(tensors)} tensors, {n / 1e6:.0f}M parameters, fp32: {1e3 * ours:.1f} ms, {rate / 1e9:.1f} GB/s, {rate / read:.0%} of reading it once")
     print(f"  by sum ({read / 1e9:.1f} GB/s); the copy moves {copied / 1e9:.1f} GB/s; worst error {worst / 2:.1e} of a norm; _foreach_norm {1e3 * foreach:.1f} ms, {worst_foreach / 2:.1e}")
 

@@ -81,14 +81,14 @@ def squash_forward(
         scale = 1.0
         if tl.sum(is_nonfinite(raw) + is_nonfinite(out_squares) + is_nonfinite(out_largest), 0) > 0:
             bad = tl.sum(is_nonfinite(x), 1)
-            out = tl.where(inside, out.to(tl.float32), 0.0)
-            out_bad = tl.sum(is_nonfinite(out), 1)
+            stored = tl.where(inside, out.to(tl.float32), 0.0)
+            out_bad = tl.sum(is_nonfinite(stored), 1)
             top = tl.max(tl.where(bad > 0, 0.0, largest), 0)
             if top > 1e18:
                 scale = top
                 raw = tl.sum((x / top) * (x / top), 1)
             largest = tl.where(tl.sum((x != x).to(tl.float32), 1) > 0, float("nan"), largest)
-            out_largest = tl.where(tl.sum((out != out).to(tl.float32), 1) > 0, float("nan"), out_largest)
+            out_largest = tl.where(tl.sum((stored != stored).to(tl.float32), 1) > 0, float("nan"), out_largest)
         place = STATS + (tile.to(tl.int64) * tl.num_programs(1) + part) * 9
         tl.store(place, tl.sum(total, 0))
         tl.store(place + 1, tl.sum(raw, 0))
@@ -151,11 +151,11 @@ def squash_backward(
             t, n = sum_max(dx * dx, tl.abs(dx))
             n = rounded(n, DX.dtype.element_ty).to(tl.float32)
             if tl.sum(is_nonfinite(s) + is_nonfinite(t) + is_nonfinite(n), 0) > 0:
-                out = out.to(tl.float32)
+                stored = out.to(tl.float32)
                 bad += tl.sum(is_nonfinite(dy), 1)
-                out_bad += tl.sum(is_nonfinite(out), 1)
+                out_bad += tl.sum(is_nonfinite(stored), 1)
                 m = tl.where(tl.sum((dy != dy).to(tl.float32), 1) > 0, float("nan"), m)
-                n = tl.where(tl.sum((out != out).to(tl.float32), 1) > 0, float("nan"), n)
+                n = tl.where(tl.sum((stored != stored).to(tl.float32), 1) > 0, float("nan"), n)
             squares += s
             out_squares += t
             largest = tl.where((m != m) | (m > largest), m, largest)

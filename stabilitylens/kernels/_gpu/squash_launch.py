@@ -9,8 +9,8 @@ from stabilitylens.kernels._gpu import shapes
 from stabilitylens.kernels._gpu.norm import BACKWARD_FIELDS, FORWARD_FIELDS
 from stabilitylens.kernels._gpu.squash import squash_backward, squash_forward
 
-#: columns of a tile, and elements of it forward and backward
-COLUMNS, FORWARD_TILE, BACKWARD_TILE = 1024, 4096, 2048
+#: columns of a tile, and elements of it: forward, and backward or with statistics, which take more registers
+COLUMNS, TILE, SMALL_TILE = 1024, 4096, 2048
 
 
 def _tile(d: int, size: int) -> tuple[int, int]:
@@ -23,7 +23,7 @@ def forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Output, and what was asked for of statistics."""
     m = shapes.matrix(x)
-    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], FORWARD_TILE)
+    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], SMALL_TILE if statistics else TILE)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     grid = (-(-rows // tile_rows), -(-d // block))
     found = torch.empty(grid[0] * grid[1], FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None
@@ -43,7 +43,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """dX, dW and dB, (dα, ds), and what was asked for of statistics; parameters' gradients in fp32."""
     m, g = shapes.matrix(x), shapes.matrix(dy)
-    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], BACKWARD_TILE)
+    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], SMALL_TILE)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     tiles, parts = -(-rows // tile_rows), -(-d // block)
     count = shapes.programs(x, tiles)
