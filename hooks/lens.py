@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -19,6 +18,7 @@ from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.head import find_head
+from stabilitylens.hooks.loop_scalars import LoopScalars
 from stabilitylens.hooks.optimizers import after_closure, current_scale, highest_rate, is_unscaled, unwrapped
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.record import Recorder
@@ -65,6 +65,7 @@ class Lens:
         self._parameters = ParameterTaps(subject.parameters, self._slots, self._wanted)
         self._recorder = Recorder(logdir, subject, recipe, every, metrics, anatomy, guard, ranks)
         self._together = together(subject, self._taps, self._parameters, self._recorder, metrics, ranks, guard)
+        self._loop = LoopScalars(guard, needs_loss=self._together is None)  # of pipeline stages only the last has a loss
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
         self._compiled = CompiledTaps(
             subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
@@ -85,7 +86,7 @@ class Lens:
 
     def micro_step(self, loss: Tensor | float) -> None:
         """Note the loss of a micro-batch; the step's loss is the mean of them. Call it after each backward."""
-        self._note_loss(loss)
+        self._loop.note_loss(loss)
 
     @guarded("grads_ready()")
     def grads_ready(self, optimizer: Optimizer | None = None) -> None:
@@ -157,7 +158,7 @@ class Lens:
         due = self._cadence.due(self.step_number) or self.step_number == self._first_step
         self._sampling = due and (self._together is None or self._together.samples)
         self._scalars: dict[str, Tensor | float] = {}
-        self._losses: list[Tensor | float] = []
+        self._loop.begin_step()
         self._norms: dict[tuple[str, int], Tensor] = {}
         self._rates: dict[int, float] = {}
         self._stepping: Counter[int] = Counter()
@@ -229,47 +230,10 @@ class Lens:
 
     # the end of a step
 
-    @guarded("reading the loss")
-    def _note_loss(self, loss: Any) -> None:
-        if loss is None:
-            return
-        value = loss.detach() if isinstance(loss, Tensor) else float(loss)
-        if isinstance(value, Tensor) and value.numel() != 1:
-            self.guard.say(f"the loss has shape {tuple(value.shape)}; its mean is recorded: pass a scalar")
-            value = value.float().mean()
-        self._losses.append(value)
-
-    def _loss(self, loss: Tensor | float | None) -> Tensor | float | None:
-        micro, self._losses = self._losses, []
-        if loss is not None or not micro:
-            self._note_loss(loss)
-            micro = self._losses or micro
-        if not micro and self._together is None:  # of pipeline stages only the last one has a loss
-            self.guard.say("lens.step() was given no loss, so loss is not observed: call lens.step(loss)")
-        if not micro:
-            return None
-        total = mean(micro)
-        if isinstance(total, float) or total.device.type == "cpu":
-            if not math.isfinite(float(total)):
-                self.guard.say(
-                    f"the loss is {float(total)} at step {self.step_number}; it is recorded, and training goes on: "
-                    "run `stabilitylens postmortem` on the log directory to see where it began",
-                    once="a loss that is not finite",
-                )
-        return total
-
-    def _number(self, name: str, value: Any) -> Tensor | float | None:
-        """A scalar of the loop's own; what is no number is left out, and said."""
-        try:
-            return value.detach().reshape(()) if isinstance(value, Tensor) else float(value)
-        except (TypeError, ValueError, RuntimeError):
-            self.guard.say(f"lens.step({name}=…) was given no single number, so it is left out", once=name)
-            return None
-
     @guarded("recording a step")
     def _finish_step(self, loss: Tensor | float | None, extra: dict[str, Any]) -> None:
         now = time.perf_counter()
-        value = self._loss(loss)
+        value = self._loop.loss(loss, self.step_number)
         if value is not None:
             self._scalars["loss"] = value
         if "lr" not in self._scalars:
@@ -278,17 +242,19 @@ class Lens:
         self._began = now
         if self._optimizers and not self._updated:
             self._scalars["skipped"] = 1.0
-        numbers = {name: self._number(name, value) for name, value in extra.items()}
-        self._scalars |= {name: number for name, number in numbers.items() if number is not None}
-        self._recorder.step(self.step_number, self._scalars, flush=self._sampling)
+        self._scalars |= self._loop.numbers(extra)
+        self._recorder.step(self.step_number, self._scalars)
         self._cadence.note(self._scalars)
 
     @guarded("computing the metrics of a sampled step")
     def _sample(self) -> None:
-        rows, loss_scale = self._rows(), float(self._scalars.get("loss_scale", 1.0))
+        rows = self._rows()
+        loss_scale = float(self._scalars.get("loss_scale", 1.0))
         if self._together is not None:
             self._together.sample(self.step_number, rows, self._rates, loss_scale)
-        elif rows is not None:
+            return
+        self._recorder.flush()
+        if rows is not None:
             layout = self._layout()
             arrays = compute(assemble(rows, layout, self._rates, loss_scale), self._metrics)
             self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
@@ -296,9 +262,10 @@ class Lens:
     @guarded("reading what the taps left")
     def _rows(self) -> dict[str, dict[Hashable, np.ndarray]]:
         try:
-            rows = self._slots.read()
+            rows, numbers = self._slots.read(self._recorder.on_device())
         finally:
             self._slots.clear()
+        self._recorder.arrived(numbers)
         if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
         return rows
@@ -307,10 +274,3 @@ class Lens:
         declared = [(name, 0) for name in self._subject.blocks]
         layers = list(dict.fromkeys([*declared, *self._taps.layers]))
         return Layout.of(self._parameters.names, layers, list(self._taps.attention), len(self._taps.branch_kinds), list(self._taps.norms))
-
-
-def mean(losses: Sequence[Tensor | float]) -> Tensor | float:
-    """The mean of micro-batch losses, in fp64 where there is more than one."""
-    if len(losses) == 1:
-        return losses[0]
-    return sum(v.double() if isinstance(v, Tensor) else v for v in losses) / len(losses)

@@ -20,9 +20,16 @@ LIBRARY.define("observe(Tensor[] tensors, int call) -> ()")
 _CALLS: dict[int, Callable[..., None]] = {}
 
 
+def autocast_dtype(device: str) -> torch.dtype | None:
+    """The dtype that autocast computes in on a device; None where it is off or not known there."""
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
 def _observe(tensors: list[Tensor], call: int) -> None:
     device = tensors[0].device.type
-    if torch.is_autocast_enabled(device):
+    if autocast_dtype(device) is not None:
         with torch.autocast(device, enabled=False):
             _CALLS[call](*tensors)
     else:

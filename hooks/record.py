@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,11 @@ from stabilitylens.metrics import METRICS, Metric
 from stabilitylens.recipe import Recipe
 from stabilitylens.writers.recording import RunWriter, is_begun
 
-Scalars = Mapping[str, Tensor | float]
+Scalars = dict[str, Tensor | float]
+
+
+def _is_away(value: Tensor | float) -> bool:
+    return isinstance(value, Tensor) and value.device.type != "cpu"
 
 
 class Recorder:
@@ -115,14 +119,21 @@ class Recorder:
             self._writer.header(self._header)
         return self._writer
 
-    def step(self, step: int, scalars: Scalars, *, flush: bool) -> None:
+    def step(self, step: int, scalars: Scalars) -> None:
         """Record the scalars of a step, at once where they are on the host, else with the next sample."""
         self._ring.append((step, scalars))
-        if self._ranks is not None:
-            return
-        waits = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in scalars.values())
-        if flush or not waits:
+        if self._ranks is None and not self.on_device():
             self.flush()
+
+    def on_device(self) -> list[Tensor]:
+        """Scalars of the steps that wait that are not on the host, in order."""
+        return [v for _, scalars in self._ring for v in scalars.values() if _is_away(v)]
+
+    def arrived(self, numbers: Iterable[float]) -> None:
+        """Put what :meth:`on_device` named in place, now that it is on the host."""
+        host = iter(numbers)
+        for _, scalars in self._ring:
+            scalars |= {name: next(host) for name, v in scalars.items() if _is_away(v)}
 
     def flush(self) -> None:
         """Write every step that waits."""

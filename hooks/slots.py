@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from stabilitylens.moments import (
-    AdamMoments, AttentionMoments, CappedMoments, ExpertGradMoments, ExpertMoments, FourthMoments, GainMoments,
-    KeyValueMoments, LogitMoments, Moments, NormMoments, RouterMoments, SlopeMoments, Statistics,
+    AdamMoments,
+    AttentionMoments,
+    CappedMoments,
+    ExpertGradMoments,
+    ExpertMoments,
+    FourthMoments,
+    GainMoments,
+    KeyValueMoments,
+    LogitMoments,
+    Moments,
+    NormMoments,
+    RouterMoments,
+    SlopeMoments,
+    Statistics,
 )
 
 #: the row type of each tap
@@ -94,13 +106,22 @@ class Slots:
             for key, row in zip(wanted, rows, strict=True):
                 self.put(tap, key, row)
 
-    def read(self) -> dict[str, dict[Hashable, np.ndarray]]:
-        """Every slot's rows on the host, by tap and key, in order of first use; shape (row, field)."""
-        host = self._data[: self._used].cpu().numpy().copy()
+    def read(self, more: Sequence[Tensor] = ()) -> tuple[dict[str, dict[Hashable, np.ndarray]], list[float]]:
+        """Everything on the host, by one copy.
+
+        Args:
+            more: numbers on the device that travel with it.
+
+        Returns:
+            Every slot's rows by tap and key, in order of first use, each of shape (row, field); and the numbers.
+        """
+        numbers = [x.detach().to(self._data).reshape(1) for x in more]
+        whole = torch.cat([*numbers, self._data[: self._used]]).cpu().numpy().copy()
+        host = whole[len(numbers) :]
         taps: dict[str, dict[Hashable, np.ndarray]] = defaultdict(dict)
         for (tap, key), (start, size) in self._place.items():
             taps[tap][key] = host[start : start + size].reshape(-1, len(ROW_TYPES[tap].names()))
-        return taps
+        return taps, whole[: len(numbers)].tolist()
 
     def clear(self) -> None:
         """Set every slot back to the identity."""

@@ -16,7 +16,7 @@ from stabilitylens.hooks.functions import FunctionWatch, merged
 from stabilitylens.hooks.gains import GainWatch, Kind, weight_row
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.modules import ModuleCalls, main_tensor
-from stabilitylens.hooks.opaque import observe
+from stabilitylens.hooks.opaque import autocast_dtype, observe
 from stabilitylens.hooks.origins import OriginWatch
 from stabilitylens.hooks.routing import RouterWatch
 from stabilitylens.hooks.slots import Slots
@@ -39,7 +39,7 @@ Site = tuple[str, int]
 def _precision(out: Tensor) -> str | None:
     """What the blocks compute in: autocast's dtype where it is on, else that of their output."""
     device = out.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else out.dtype
+    dtype = autocast_dtype(device) or out.dtype
     return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}.get(dtype)
 
 
@@ -228,7 +228,7 @@ class ForwardTaps:
         self._attended = True
         name = self._calls.current
         device = call.tensors[0].device.type
-        cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        cast = autocast_dtype(device)
         self.attention_call((name, self._site(f"attention {name}")[1]), call, cast)
 
     @guarded("an attention call")

@@ -55,7 +55,8 @@ def sums_of_squares(tensors: Sequence[Tensor]) -> Float[Tensor, " tensor"]:
     if not parts:
         return totals
     norms = torch.cat([part.to(device).double() for part in parts] if _mixed(parts) else parts).double()
-    index = torch.repeat_interleave(*(torch.tensor(column, device=device) for column in zip(*owner, strict=True)))
+    which, lengths = (torch.tensor(column, device=device) for column in zip(*owner, strict=True))
+    index = torch.repeat_interleave(which, lengths, output_size=sum(length for _, length in owner))
     totals.index_add_(0, index, norms.square_())
     return _again(tensors, totals)
 
