@@ -40,6 +40,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.detectors
 	$(BIN)/python -m benchmarks.readers
 	$(BIN)/python -m benchmarks.run_format
+	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.norms
 	$(BIN)/python -m benchmarks.aot
 

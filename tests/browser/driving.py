@@ -84,15 +84,19 @@ class Tab:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}") or dialog.dismiss())
+        begin = time.perf_counter()
         self.page.goto(f"{address}/#stabilitylens")
         self.frame = self.page.frame_locator("iframe")
+        self.frame.locator("canvas").first.wait_for()
+        self.first_map = time.perf_counter() - begin
         self.settled()
 
     def settled(self) -> None:
         """Wait until maps, curves and verdicts of the chosen runs are there."""
         self.frame.locator("canvas").first.wait_for()
         self.frame.locator(".loss .main-svg").first.wait_for()
-        self.frame.locator(".finding").first.wait_for()
+        self.frame.locator(".headlines a").first.wait_for()
+        self.frame.locator(".headlines").filter(has_not_text="judging").wait_for()
 
     def js(self, body: str, argument: Any = None) -> Any:
         """Run the body of an async function in the tab; ``own(name)`` is one of its modules."""

@@ -10,25 +10,32 @@ import torch
 import stabilitylens as sl
 from stabilitylens.header import Header, MetricMeta
 from stabilitylens.writers.recording import RunWriter
-from tests.training import Decoder, tokens
+from tests.training import VOCABULARY, Decoder
 
-LAYERS, HEADS, WIDTH = 3, 4, 32
-STEPS, EVERY = 80, 2
+LAYERS, HEADS, WIDTH = 6, 4, 32
+STEPS, EVERY = 120, 2
 #: where the head's queries are enlarged for one step
-SPIKE_STEP, SPIKE_LAYER, SPIKE_HEAD = 50, 1, 2
+SPIKE_STEP, SPIKE_LAYER, SPIKE_HEAD = 80, 1, 2
 HOSTILE = "x<img src=x onerror=window.hacked=1><svg onload=window.hacked=1>"
 
 
-def train(folder: Path, *, spike: bool = False, qk_norm: bool = False, steps: int = STEPS) -> None:
+def text(batch: int, length: int) -> torch.Tensor:
+    """Pieces of this file, as real text has structure to learn."""
+    data = torch.tensor(list(Path(__file__).read_bytes())) % VOCABULARY
+    begins = torch.randint(0, len(data) - length, (batch,))
+    return torch.stack([data[begin:begin + length] for begin in begins.tolist()])
+
+
+def train(folder: Path, *, spike: bool = False, qk_norm: bool = False, steps: int = STEPS, lr: float = 3e-3) -> None:
     """Train a small decoder under observation; with a spike, one head's queries are 200 times larger in one step."""
     torch.manual_seed(0)
     model = Decoder(WIDTH, HEADS, LAYERS, dropout=0.0, qk_norm=qk_norm)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     rows = slice(SPIKE_HEAD * WIDTH // HEADS, (SPIKE_HEAD + 1) * WIDTH // HEADS)
     weight = model.blocks[SPIKE_LAYER].attn.qkv.weight
     with sl.attach(model, optimizer, folder, every=EVERY) as lens:
         for step in range(1, steps + 1):
-            x = tokens(4, 24)
+            x = text(4, 32)
             kept = weight.detach().clone()
             if spike and step == SPIKE_STEP:
                 with torch.no_grad():

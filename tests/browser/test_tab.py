@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from stabilitylens.writers.recording import RunWriter
 from tests import run_builders as runs
 from tests.browser import recordings
-from tests.browser.driving import Tab, chromium, tensorboard
+from tests.browser.driving import SCREENSHOTS, Tab, chromium, tensorboard
 from tests.test_dashboard import append, record
 
 
@@ -29,6 +30,8 @@ def browser() -> Iterator[Any]:
 def logs(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tab") / "logs"
     recordings.train(folder / "calm", qk_norm=True)
+    recordings.train(folder / "lr 0.1, without QK-norm", lr=0.1)
+    recordings.train(folder / "lr 0.1, with QK-norm", lr=0.1, qk_norm=True)
     recordings.train(folder / "spiked", spike=True)
     record(folder / "grown", runs.logit_growth()).close()
     recordings.hostile(folder)
@@ -126,9 +129,9 @@ def test_everything_by_keyboard(tab: Tab) -> None:
 def test_the_scrubber_says_what_every_run_had(tab: Tab) -> None:
     tab.choose("calm", "spiked")
     slider = tab.frame.get_by_label("step", exact=True)
-    slider.evaluate("(slider) => { slider.value = 50; slider.dispatchEvent(new Event('input')); }")
+    slider.evaluate("(slider) => { slider.value = 80; slider.dispatchEvent(new Event('input')); }")
     said = tab.frame.locator(".reading")
-    said.filter(has_text="step 50").wait_for()
+    said.filter(has_text="step 80").wait_for()
     assert said.inner_text().count("loss") == 2 and "max_attn_logit worst in layer 1" in said.inner_text()
     assert tab.frame.locator(".frame > .at:not([hidden])").count() == 3
 
@@ -200,6 +203,22 @@ def contrast(one: list[float], two: list[float]) -> float:
     linear = [np.where(c <= 0.03928, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in (np.array(one) / 255, np.array(two) / 255)]
     dark, light = sorted(float(np.dot(c[:3], (0.2126, 0.7152, 0.0722))) for c in linear)
     return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_picture_of_the_readme(browser: Any, address: str) -> None:
+    """Two runs that were trained here; ``STABILITYLENS_PICTURE=docs/dashboard.png`` puts it where the README has it."""
+    tab = Tab(browser, address, width=1440, height=1180)
+    tab.choose("lr 0.1, without QK-norm", "lr 0.1, with QK-norm")
+    tab.frame.locator(".finding[data-code=SL201] button").first.click()
+    tab.cell("max_attn_logit of layer")
+    tab.js("document.activeElement.blur(); window.scrollTo(0, 0);")
+    tab.page.mouse.move(5, 5)
+    tab.page.wait_for_timeout(1000)
+    picture = Path(os.environ.get("STABILITYLENS_PICTURE", SCREENSHOTS / "readme.png"))
+    tab.frame.locator("main").screenshot(path=str(picture))
+    assert picture.stat().st_size > 50_000
+    tab.check()
+    tab.close()
 
 
 def test_other_paths_are_refused(address: str) -> None:
