@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -67,10 +68,16 @@ def test_whatever_takes_long_says_so_on_a_terminal(name: str, tmp_path: Path, mo
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr("stabilitylens.readers._progress.PATIENCE", 0.0)
-    slow = _reader.ranked
-    monkeypatch.setattr(readers, "ranked", lambda path: time.sleep(0.1) or slow(path))
+    quick = _reader.ranked
+
+    def slow(path: Path) -> Iterator[tuple[float, readers.Reader]]:
+        for _ in range(1000):
+            time.sleep(0.01 * (path.name not in shown.getvalue()))
+        return quick(path)
+
+    monkeypatch.setattr(readers, "ranked", slow)
     path = write(name, tmp_path)
-    assert "loss" in load(path) and path.name in shown.getvalue().replace("\n", "")
+    assert "loss" in load(path) and path.name in shown.getvalue()
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 

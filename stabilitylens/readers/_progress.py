@@ -61,7 +61,7 @@ class _Wait:
         from rich.console import Console
 
         with self.lock:
-            self.shown = Console(stderr=True).status(f"reading {self.path}")
+            self.shown = Console(stderr=True).status(f"reading {self.path.name}")
             self.shown.start()
 
     def close(self) -> None:

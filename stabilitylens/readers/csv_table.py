@@ -23,7 +23,7 @@ _WANDB = re.compile(r"(?P<run>.+) - (?P<key>.+?)(?P<end>__MIN|__MAX)?")
 MANY = 256
 
 
-@reader(name="csv_table", sniff=lambda path: layout.sure if (layout := layout_of(path)) is not None else 0.0)
+@reader(name="csv_table", sniff=lambda path: layout.sure if (layout := layout_of(path)) is not None else 0.0, most=0.75)
 def read(path: Path) -> list[Run]:
     """Tables in text: CSV, TSV, with semicolons or bars, with or without a header.
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import Mark
-from stabilitylens.readers._text_reader import Rows, read_text, signed
+from stabilitylens.readers._text_reader import SIGNED, Rows, read_text, signed
 from stabilitylens.run import Run
 
 _SUMMARY = re.compile(r"\| (?:INFO \| )?train \|.*?\| loss (?=\S)|\| epoch \d+ \| loss (?=\S)")
 _PREFIXES = ("train_", "valid_")
 
 
-@reader(name="fairseq", sniff=signed(r"\[train_inner\]\[INFO\]|\| train_inner \||\bfairseq(?:_cli|\.)[\w.]*\]?[ |\[]|\| epoch \d+.*\bnum_updates[= ]"))
+@reader(name="fairseq", sniff=signed(r"\[train_inner\]\[INFO\]|\| train_inner \||\bfairseq(?:_cli|\.)[\w.]*\]?[ |\[]|\| epoch \d+.*\bnum_updates[= ]"), most=SIGNED)
 def read(path: Path) -> list[Run]:
     """fairseq, its plain, ``simple`` and ``json`` log formats.
 

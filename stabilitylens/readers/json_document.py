@@ -34,7 +34,7 @@ def sniff(path: Path) -> float:
     return 0.0 if whole_line or not (b":" in begin and b'"' in begin) else 0.65
 
 
-@reader(name="json_document", sniff=sniff)
+@reader(name="json_document", sniff=sniff, most=0.72)
 def read(path: Path) -> list[Run]:
     """A JSON document with a history: a list of records, columns, or maps from steps to values.
 

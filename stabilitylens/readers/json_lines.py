@@ -48,7 +48,7 @@ def sniff(path: Path) -> float:
     return 0.45 if losses >= 3 else 0.0
 
 
-@reader(name="json_lines", sniff=sniff)
+@reader(name="json_lines", sniff=sniff, most=0.7)
 def read(path: Path) -> list[Run]:
     """JSON lines: one object a line, as ``trainer_log.jsonl``, W&B history rows and many loops of one's own write it.
 

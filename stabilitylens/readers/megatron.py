@@ -9,13 +9,13 @@ from stabilitylens.readers._names import loss_rank
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import Mark
 from stabilitylens.readers._table import Alike
-from stabilitylens.readers._text_reader import Rows, read_text, signed
+from stabilitylens.readers._text_reader import SIGNED, Rows, read_text, signed
 from stabilitylens.run import Run
 
 LOSS, SKIPPED = "lm loss", "number of skipped iterations"
 
 
-@reader(name="megatron", sniff=signed(r"iteration\s+\d+/\s*\d+ \|.*(?:consumed samples|elapsed time per iteration)"))
+@reader(name="megatron", sniff=signed(r"iteration\s+\d+/\s*\d+ \|.*(?:consumed samples|elapsed time per iteration)"), most=SIGNED)
 def read(path: Path) -> list[Run]:
     """Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge, GPT-NeoX: ``iteration 62/ 1000 | … | lm loss: 2.04E+01 | …``.
 

@@ -50,7 +50,7 @@ def _rows(files: dict[str, Path], skipped: list[int]) -> Iterator[dict[str, floa
                 yield {"step": found[1] if found[1] is not None else i, name: found[0]}
 
 
-@reader(name="mlflow_metrics", sniff=lambda path: 0.92 if files_of(path) else 0.0)
+@reader(name="mlflow_metrics", sniff=lambda path: 0.92 if files_of(path) else 0.0, most=0.92)
 def read(path: Path) -> list[Run]:
     """MLflow's files: a run's folder, its ``metrics`` folder, or one metric's file.
 

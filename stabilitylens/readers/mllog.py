@@ -10,7 +10,7 @@ from typing import Any
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import runs_from_rows
 from stabilitylens.readers._source import byte_lines
-from stabilitylens.readers._text_reader import signed
+from stabilitylens.readers._text_reader import SIGNED, signed
 from stabilitylens.run import Run
 
 _MARKS = (b":::MLLOG ", b":::MLLog ")
@@ -18,7 +18,7 @@ _MARKS = (b":::MLLOG ", b":::MLLog ")
 _COUNTERS = ("step_num", "step", "iteration", "samples_count", "epoch_num", "epoch")
 
 
-@reader(name="mllog", sniff=signed(r":::MLL(?:OG|og) \{"))
+@reader(name="mllog", sniff=signed(r":::MLL(?:OG|og) \{"), most=SIGNED)
 def read(path: Path) -> list[Run]:
     """MLPerf's training logs: ``:::MLLOG {"key": "train_loss", "value": 2.1, "metadata": {"step_num": 10}}``, among other text.
 

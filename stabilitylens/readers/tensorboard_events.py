@@ -63,7 +63,7 @@ def _below(folder: Path) -> list[Path]:
     return [path for path in some if path.is_file() and is_events(path)]
 
 
-@reader(name="tensorboard_events", sniff=lambda path: 0.9 if files_of(path) else 0.0)
+@reader(name="tensorboard_events", sniff=lambda path: 0.9 if files_of(path) else 0.0, most=0.9)
 def read(path: Path) -> list[Run]:
     """TensorBoard event files of any tool: a file, or a folder with the files of a run.
 

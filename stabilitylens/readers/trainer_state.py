@@ -47,7 +47,7 @@ def _trained(row: dict[str, Any]) -> dict[str, Any]:
     return row if _SUMMARY.isdisjoint(row) else {key: value for key, value in row.items() if key != "train_loss"}
 
 
-@reader(name="trainer_state", sniff=lambda path: 0.95 if state_of(path) is not None else 0.0)
+@reader(name="trainer_state", sniff=lambda path: 0.95 if state_of(path) is not None else 0.0, most=0.95)
 def read(path: Path) -> list[Run]:
     """``trainer_state.json`` of the Hugging Face Trainer and all that build on it.
 

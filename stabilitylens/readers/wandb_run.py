@@ -31,7 +31,7 @@ def files_of(path: Path) -> list[Path]:
     return [file for file in [*some, *rows, path / "files" / "output.log"] if file.is_file()]
 
 
-@reader(name="wandb_run", sniff=lambda path: 0.93 if files_of(path) else 0.0)
+@reader(name="wandb_run", sniff=lambda path: 0.93 if files_of(path) else 0.0, most=0.93)
 def read(path: Path) -> list[Run]:
     """Weights & Biases: a run's folder, or the file ``run-….wandb`` in it, also of an offline run.
 
