@@ -43,7 +43,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """dX, dW and dB, (dα, ds), and what was asked for of statistics; parameters' gradients in fp32."""
     m, g = shapes.matrix(x), shapes.matrix(dy)
-    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], SMALL_TILE)
+    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], COLUMNS if statistics else SMALL_TILE)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     tiles, parts = -(-rows // tile_rows), -(-d // block)
     count = shapes.programs(x, tiles)
