@@ -91,9 +91,46 @@ def moving_average(seed: int) -> np.ndarray:
     return np.convolve(raw, np.full(20, 1 / 20), mode="valid")
 
 
+def evaluation_only(seed: int) -> np.ndarray:
+    """A file of evaluations: few points, smooth, and flat at the end."""
+    return (1.8 + 2.0 * np.exp(-np.arange(40) / 6.0)) * (1 + 0.004 * noise(40, seed))
+
+
+def warmup_stable_decay(seed: int) -> np.ndarray:
+    """A long constant stage, then a cool-down in which the loss falls fast."""
+    step = np.arange(1200)
+    return (2.6 + 6.0 / np.sqrt(1 + step / 8.0)) * np.interp(step, [0, 900, 1200], [1.0, 1.0, 0.88]) * (1 + 0.01 * noise(1200, seed))
+
+
+def stages_of_data(seed: int) -> np.ndarray:
+    """Three stages, each on easier data, with a short settling after each change."""
+    step = np.arange(1500)
+    return np.array([2.8, 2.3, 1.9])[step // 500] * (1 + 0.04 * np.exp(-(step % 500) / 60.0)) * (1 + 0.012 * noise(1500, seed))
+
+
+def warm_restarts(seed: int) -> np.ndarray:
+    """A cosine schedule with restarts: at each the loss rises a little, and then falls below what it was."""
+    step = np.arange(1600)
+    cycle, within = step // 200, (step % 200) / 200.0
+    return (2.6 - 0.05 * cycle) * (1 + 0.05 * (1 + np.cos(np.pi * within)) / 2) * (1 + 0.01 * noise(1600, seed))
+
+
+def length_grouped(seed: int) -> np.ndarray:
+    """Batches by length: within each fifty the sequences get shorter, and their loss higher."""
+    step = np.arange(1200)
+    return (2.0 + np.exp(-step / 200.0)) * (0.94 + 0.12 * (step % 50) / 50.0) * (1 + 0.02 * noise(1200, seed))
+
+
+def length_grouped_at_random(seed: int) -> np.ndarray:
+    """Each batch holds sequences of one length, any of eight: levels differ by a quarter."""
+    length = np.random.default_rng(seed).integers(0, 8, 1000)
+    return (1.8 + np.exp(-np.arange(1000) / 150.0)) * (1 + 0.035 * length) * (1 + 0.02 * noise(1000, seed))
+
+
 CURVES = [
     fast_descent, warmup_ramp, warmup_bump, mixed_sources, rare_source, lr_drop, staircase, sawtooth, improvement,
-    rounded, coarse, reward_noise, moving_average,
+    rounded, coarse, reward_noise, moving_average, evaluation_only, warmup_stable_decay, stages_of_data, warm_restarts,
+    length_grouped, length_grouped_at_random,
 ]  # fmt: skip
 
 
@@ -139,3 +176,14 @@ def test_gradient_norm_that_halves_is_no_spike() -> None:
     """Accumulation doubled: half the noise from then on."""
     norm = np.exp(0.2 * noise(600, 0)) * np.where(np.arange(600) < 300, 2.0, 1.0)
     assert incidents(3.0 * (1 + 0.01 * noise(600, 1)), grad_norm=norm) == []
+
+
+def test_other_losses_and_evaluations_are_not_the_loss() -> None:
+    """What a value head, an evaluation every hundred steps or a reward does is no incident of the loss."""
+    value = 0.3 * (1 + 0.02 * noise(600, 1))
+    value[200:203] *= 8
+    evaluation = np.full(600, np.nan)
+    evaluation[::100] = 3.0, 2.5, 2.2, 2.9, 3.4, 3.9
+    reward = np.cumsum(noise(600, 2))
+    found = incidents(3.0 * (1 + 0.01 * noise(600, 0)), **{"loss/value": value, "loss/eval": evaluation, "reward": reward})
+    assert found == []

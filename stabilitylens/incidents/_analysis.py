@@ -11,38 +11,21 @@ from stabilitylens.incidents._curve import Curve, Points, curve
 from stabilitylens.incidents._excursions import Excursion, excursions, without
 from stabilitylens.incidents._incident import Kind
 from stabilitylens.incidents._rises import FEW, Rise, rise
-from stabilitylens.incidents._scores import ABOVE_COMMON, ABOVE_OTHERS, MEAN, Readings, readings
+from stabilitylens.incidents._scores import ABOVE_COMMON, ABOVE_OTHERS, Readings, readings
+from stabilitylens.incidents._sieve import is_bump, is_regular, is_scrap, is_tooth, period, rose
 from stabilitylens.incidents._tail import Tail, tail
 from stabilitylens.incidents._trend import descent
 from stabilitylens.run import Run, Series
 
-#: a run has begun to learn once it is this far below its first point, or this many points old.
-#: What rises and falls before that is the bump of warm-up. *Heuristic*.
-LEARNT, OLD = 0.05, 50
-#: in sigma, what the medians of the first points may differ by without anything learnt. *Heuristic*: three standard
-#: deviations of that difference.
-UNSURE = 2.5
-#: the least height of an excursion. *Heuristic*: a third of the lowest recovered spike in public logs, x 1.06.
-LEAST = 0.02
-#: the share of its height by which the values themselves must climb. *Heuristic*: a spike of 3 % on a descent of
-#: 0.7 % a step climbs by three quarters of it.
-CLIMB = 0.55
-#: a single log that is this high is no bump, however early. *Heuristic*: half as high again.
-GLARING = float(np.log(1.5))
 #: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
 OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
 #: two neighbouring points are two bad batches where independent points as high meet in this many runs of that length.
 #: *Heuristic*.
 MEETING = 0.002
-#: events are the teeth of an epoch with this many intervals, of which this share are a multiple of the usual one,
-#: give or take this share of it. *Heuristic*: by chance one in fifty sets of four events is as regular.
-PERIODS, MOSTLY, REGULAR = 3, 0.8, 0.1
 #: excursions that cover more than this share of a curve are no exceptions, and are not left out. *Heuristic*.
 MOST = 0.5
 #: a mean that reaches this share of its threshold is suspected to be an excursion. *Heuristic*.
 SUSPECTED = 0.7
-#: what three points reach that are at three sigma each is 5.2; chance puts a few single high points together. *Heuristic*.
-HELD = 4.8
 #: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
 UNDECIDED = 3
 #: a rise of this much a point is a slow divergence (10 % in 200), a slower one is a drift. *Heuristic*:
@@ -75,30 +58,6 @@ class Analysis:
 
     curve: Curve
     events: tuple[Event, ...]
-
-
-def _is_bump(found: Curve, x: Excursion) -> bool:
-    """Whether an excursion is the bump of warm-up: before anything was learnt, and no glaring single log."""
-    if x.start >= OLD or (x.start == x.end and x.height > GLARING):
-        return False
-    first, latest = np.median(found.z[: min(3, x.start)]), np.median(found.z[max(0, x.start - 5) : x.start])
-    return x.back and not latest < first - max(LEARNT, UNSURE * x.noise)
-
-
-def _rose(found: Curve, x: Excursion) -> bool:
-    """Whether the values themselves went up, and by enough: a drop that comes later than expected is no event."""
-    if x.height < LEAST:
-        return False
-    climb = found.z[max(0, x.start - OUTLIER_DECAY) : x.peak + 1]
-    return x.start > 0 and float(np.max(climb - np.minimum.accumulate(climb))) >= CLIMB * x.height
-
-
-def _is_scrap(x: Excursion, single: float) -> bool:
-    """Whether what is left of a stretch that a mean has flagged does not stand out by itself."""
-    points = x.end - x.start + 1
-    if points == 1:
-        return x.sigma < single
-    return x.read_by > 2 and (x.level * points**0.5 < MEAN * x.noise or x.held * points**0.5 < HELD * x.noise)
 
 
 def _met_by_chance(flat: Points, x: Excursion, noise: Tail | None) -> bool:
@@ -142,21 +101,12 @@ def _part_of(x: Excursion, up: Rise) -> bool:
     return x.end >= up.start and (not x.back or (x.read_by > 2 and x.start <= up.reached))
 
 
-def _is_periodic(starts: list[int]) -> bool:
-    """Whether what happens happens at regular intervals, some of them left out: then it is the order of the data."""
-    apart = np.diff(starts)
-    if len(apart) < PERIODS:
-        return False
-    times = apart / np.median(apart)
-    return float(np.mean((np.abs(times - np.round(times)) < REGULAR) & (times > 0.5))) >= MOSTLY
-
-
 def _irregular(events: list[Event]) -> list[Event]:
     """The events without those kinds that come with the regularity of an epoch or a shard."""
     starts: dict[Kind, list[int]] = {}
     for event in events:
         starts.setdefault(event.kind, []).append(event.start)
-    periodic = {kind for kind, at in starts.items() if _is_periodic(at)}
+    periodic = {kind for kind, at in starts.items() if is_regular(at)}
     return [event for event in events if event.kind not in periodic]
 
 
@@ -196,12 +146,13 @@ def analyse(series: Series, learns: bool = True) -> Analysis:
     read = _second_look(flat, ABOVE_COMMON if learns else ABOVE_OTHERS)
     up = rise(found.z, flat, read)
     apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
-    noise = tail(read.alone)
-    kinds: list[Kind] = [_kind(flat, x, noise) for x in apart]
+    noise, single = tail(read.alone), read.scores[0].threshold
+    kinds = [_kind(flat, x, noise) for x in apart]
     apart = [replace(x, base=x.base + float(trend[x.peak])) for x in apart]
-    single = read.scores[0].threshold
-    kept = [_rose(found, x) and not (learns and _is_bump(found, x)) and not _is_scrap(x, single) for x in apart]
+    kept = [rose(found, x) and not (learns and is_bump(found, x)) and not is_scrap(x, single) for x in apart]
     events = _irregular([_of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep])
+    every = period(read.tame) if events else None
+    events = [event for event in events if not is_tooth(found.z, event.start, event.end, every)]
     events += [_of_rise(found, up)] if up else []
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
 

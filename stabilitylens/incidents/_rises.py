@@ -28,6 +28,8 @@ THREE_IN_FOUR = 1.1503
 FEW, FEW_LEAST, FEW_SIGMA = 50, float(np.log(1.5)), 3.0
 #: a level that was reached and left this often before is no news. *Heuristic*.
 BEFORE, AS_HIGH, AS_LOW = 2, 0.7, 0.3
+#: so many times the length of the rise is looked at before it. *Heuristic*.
+BEFORE_IT = 2
 #: places tried for the onset
 KNOTS = 80
 #: a rise is complete at this share of its height: the rest is noise. *Heuristic*.
@@ -78,13 +80,13 @@ def _least(mean: Points) -> tuple[Points, Points]:
 
 
 def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> int:
-    """Where a rise began: the best place for a bend or a step in the line that fits the curve around it."""
-    first, last = max(0, low - max(3 * width, reached - low)), min(len(flat), reached + 3 * width)
+    """Where a rise began: the best place for a bend or a step in a level that fits the curve around it."""
+    first, last = max(0, low - max(3 * width, BEFORE_IT * (reached - low))), min(len(flat), reached + 3 * width)
     block = max(1, (last - first) // BLOCKS)
     x = np.arange(first + block // 2, last, block)
     y, knots = uniform_filter1d(flat, block)[x], np.unique(np.linspace(first + 2, min(reached, last - 5), KNOTS).astype(int))
-    bends = [_fit(x, y, np.maximum(x - knot, 0), knot) for knot in knots]
-    steps = [_fit(x, y, x >= knot, knot, height * ABRUPT) for knot in knots]
+    bends = [_fit(y, np.maximum(x - knot, 0)) for knot in knots]
+    steps = [_fit(y, x >= knot, height * ABRUPT) for knot in knots]
     if min(steps) >= BETTER * min(bends):
         return int(knots[int(np.argmin(bends))])
     best, apart = int(knots[int(np.argmin(steps))]), int(np.max(np.diff(knots), initial=1))
@@ -92,12 +94,15 @@ def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> i
     return max(first + 1, best - apart) + split(near, float(np.median(before)), float(np.median(after)))
 
 
-def _fit(x: Points, y: Points, change: Points, knot: int, least: float = 0.0) -> float:
-    """Sum of squares that a line with one upward change in it leaves; infinite where the change is too small."""
-    lines = np.column_stack([np.ones(len(x)), x - knot, change])
+def _fit(y: Points, change: Points, least: float = 0.0) -> float:
+    """Sum of squares that a level with one upward change leaves; infinite where the change is too small.
+
+    The curve's descent is taken off already: what came before the change is level.
+    """
+    lines = np.column_stack([np.ones(len(y)), change])
     solution = np.asarray(np.linalg.lstsq(lines, y, rcond=None)[0])
     misfit = float(np.sum((y - lines @ solution) ** 2))
-    return misfit if float(solution[2]) >= least else float("inf")
+    return misfit if float(solution[1]) >= least else float("inf")
 
 
 def _read(
