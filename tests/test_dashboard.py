@@ -92,7 +92,8 @@ def test_a_map_holds_the_extremes_over_heads(folder: Path) -> None:
     np.testing.assert_array_equal(unpacked(found["high"], "<f4", 4), series.values.max(axis=2).T)
     np.testing.assert_array_equal(unpacked(found["low"], "<f4", 4), series.values.min(axis=2).T)
     np.testing.assert_array_equal(unpacked(found["first"], "<f8")[0], series.steps)
-    assert found["least"] == series.values.min() and found["largest"] == series.values.max()
+    assert (found["least"], found["largest"]) == (series.values.max(axis=2).min(), series.values.max())
+    assert found["floor"] == found["least"] and found["positive"] == 1.0
     assert (found["rows"], found["axis"], found["worse"]) == (4, "layer", "high")
     heads = Tab(folder).get("/map", run="base", series=LOGITS, row=2)
     np.testing.assert_array_equal(unpacked(heads["high"], "<f4", 4), series.values[:, 2].T)

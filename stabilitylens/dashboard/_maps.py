@@ -44,7 +44,6 @@ def draw(
     edges = bins(whole.steps, first, last, min(columns, COLUMNS))
     low, high, bad = _reduced(whole, edges)
     ends = whole.steps[edges[:-1]], whole.steps[edges[1:] - 1]
-    finite = np.concatenate((low[np.isfinite(low)], high[np.isfinite(high)]))
     axes = axes_shown(snapshot, track)
     names = snapshot.labels(track.axes[0 if row is None else min(1, len(track.axes) - 1)])
     return {
@@ -53,8 +52,17 @@ def draw(
         "layers": layers_of(snapshot, track) if row is None else [],
         "first": packed(ends[0].astype("<f8")), "last": packed(ends[1].astype("<f8")),
         "low": packed(low.T.astype("<f4")), "high": packed(high.T.astype("<f4")), "bad": packed(bad.T.astype("u1")),
-        "least": float(finite.min()) if finite.size else None, "largest": float(finite.max()) if finite.size else None,
         "samples": int(edges[-1] - edges[0]) if len(edges) else 0, "worse": snapshot.worse(track.name),
+    } | _range(high if snapshot.worse(track.name) == "high" else low)
+
+
+def _range(shown: np.ndarray) -> dict[str, float | None]:
+    """Ends of what is drawn, the least of it that is positive, and which share that is, for a logarithmic scale."""
+    finite = shown[np.isfinite(shown)]
+    positive = finite[finite > 0]
+    return {
+        "least": float(finite.min()) if finite.size else None, "largest": float(finite.max()) if finite.size else None,
+        "floor": float(positive.min()) if positive.size else None, "positive": positive.size / max(1, finite.size),
     }
 
 

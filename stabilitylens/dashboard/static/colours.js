@@ -20,9 +20,8 @@ const diverging = () => ramp(["#2c7bb6", css("--middle"), "#e66101"]);
 
 export const brokenColour = () => rgb(css("--broken"));
 
-function spansDecades(least, largest) {
-  return least > 0 && largest > 30 * least;
-}
+// few values that are not positive, as logits may have, do not forbid a logarithmic scale: they have its lowest colour
+const POSITIVE = 0.95;
 
 // One scale for all maps: the worrying end is at least a factor of 2 off, so that noise looks like noise.
 export function scaleOf(maps, choice, worse) {
@@ -30,12 +29,15 @@ export function scaleOf(maps, choice, worse) {
   let least = Math.min(...known.map((map) => map.least));
   let largest = Math.max(...known.map((map) => map.largest));
   if (!known.length) [least, largest] = [0, 1];
+  const floor = Math.min(...known.map((map) => map.floor ?? Infinity));
+  const can = known.length > 0 && Number.isFinite(floor) && largest > 0 && known.every((map) => map.positive >= POSITIVE);
+  const log = can && (choice === "log" || (choice === "auto" && largest > 30 * floor));
+  if (log) least = floor;
   if (least > 0 && worse === "high") largest = Math.max(largest, 2 * least);
   if (least > 0 && worse === "low") least = Math.min(least, largest / 2);
-  const log = choice === "log" ? least > 0 : choice === "auto" && spansDecades(least, largest);
   const [low, high] = log ? [Math.log(least), Math.log(largest)] : [least, largest];
   const factor = high > low ? (LEVELS - 1) / (high - low) : 0;
-  const level = (v) => Math.max(0, Math.min(LEVELS - 1, Math.round(((log ? Math.log(v) : v) - low) * factor)));
+  const level = (v) => Math.max(0, Math.min(LEVELS - 1, Math.round(((log ? Math.log(Math.max(v, least)) : v) - low) * factor)));
   return { least, largest, log, level, colours: palette(worse), difference: false };
 }
 

@@ -1,7 +1,7 @@
-// The second map minus the first; as factors, in powers of two, where the scale is logarithmic.
+// The second map minus the first; as factors, in powers of two, where the scale is logarithmic and begins at a floor.
 import { columnAt } from "./geometry.js";
 
-export function difference(one, two, log) {
+export function difference(one, two, log, floor) {
   const rows = Math.min(one.rows, two.rows);
   const values = new Float32Array(rows * two.columns).fill(NaN);
   const bad = new Uint8Array(rows * two.columns);
@@ -13,7 +13,7 @@ export function difference(one, two, log) {
       const at = row * two.columns + column;
       bad[at] = one.bad[a] | two.bad[b];
       const [x, y] = [one[one.edge][a], two[two.edge][b]];
-      const value = log ? Math.log2(y / x) : y - x;
+      const value = log ? Math.log2(Math.max(y, floor) / Math.max(x, floor)) : y - x;
       if (bad[at] || !Number.isFinite(value)) continue;
       values[at] = value;
       least = least === null ? value : Math.min(least, value);

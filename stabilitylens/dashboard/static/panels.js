@@ -24,7 +24,7 @@ export function panels() {
     const [one, two] = maps;
     let sets = maps.map((each) => ({ ...each, scale }));
     if (state.view === "difference" && one && two) {
-      const map = difference(one.map, two.map, scale.log);
+      const map = difference(one.map, two.map, scale.log, scale.least);
       sets = [{ run: two.run, map, name: `${two.run} ${scale.log ? "over" : "minus"} ${one.run}`, scale: differenceScale(map, scale.log) }];
     }
     key(legend, sets.length ? sets[0].scale : scale, series);
