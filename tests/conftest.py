@@ -5,7 +5,7 @@ import jaxtyping
 # before anything of ours is imported; the public calls and the command line check their input themselves
 jaxtyping.install_import_hook(
     [
-        *(f"stabilitylens.{n}" for n in ("kernels", "metrics", "norms", "readers", "reports", "rules", "writers")),
+        *(f"stabilitylens.{n}" for n in ("dashboard", "kernels", "metrics", "norms", "readers", "reports", "rules", "writers")),
         *(f"stabilitylens.{n}" for n in ("header", "incidents._scores", "incidents._baseline", "moments", "run")),
         *(f"stabilitylens.hooks.{n}" for n in ("attention_view", "coverage", "parameters", "sample", "slots", "taps")),
     ],
