@@ -42,11 +42,15 @@ class Operands:
             narrow: takes a document's rows of q, and those of k and v.
         """
         of_q, of_k = narrow or (_same, _same)
-        layouts = [lambda x, lay=lay, cut=cut: cut(lay(x)) for lay, cut in zip(self._layouts, (of_q, of_k, of_k), strict=True)]
+        layouts = [_then(lay, cut) for lay, cut in zip(self._layouts, (of_q, of_k, of_k), strict=True)]
         q, k, v = (lay(x.detach()) for lay, x in zip(layouts, self.tensors, strict=True))
         made = [projected(o, x, lay) for o, x, lay in zip(self._origins, (q, k), layouts[:2], strict=True)]
         factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
         return Resolved(q, k, v, factor, query_proj=made[0], key_proj=made[1], **rest)
+
+
+def _then(first: Layout, second: Layout) -> Layout:
+    return lambda x: second(first(x))
 
 
 def _same(x: Tensor) -> Tensor:
@@ -98,6 +102,7 @@ def flash_call(origins: OriginWatch, given: dict[str, Any]) -> Call:
         return operands.resolved(given.get("softmax_scale"), narrow, view=Visibility(seen, bias), soft_cap=cap)
 
     def documents() -> list[Resolved]:
+        assert starts is not None
         of_queries, of_keys = starts.tolist(), given.get("cu_seqlens_k", starts).tolist()
         spans = zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False)
         return [

@@ -113,7 +113,7 @@ class OriginWatch:
             self._origins.set(out, _moved(before, lambda x: func(x, *rest, **kwargs)))
             return
         for i, part in enumerate(out):
-            self._origins.set(part, _moved(before, lambda x, i=i: func(x, *rest, **kwargs)[i]))
+            self._origins.set(part, _moved(before, _part_of(func, rest, kwargs, i)))
 
     def _join(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         parts = [self._origins.get(x) for x in args[0] if x.numel()]  # a cache starts with an empty tensor
@@ -141,6 +141,10 @@ class OriginWatch:
         name = getattr(func, "__name__", "")
         through = frozenset({name}).union(*(o.through for o in known))
         self._origins.set(out, replace(known[0], changed=True, through=through, others=tuple(known[1:])))
+
+
+def _part_of(func: Function, rest: tuple[Any, ...], kwargs: dict[str, Any], i: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: func(x, *rest, **kwargs)[i]  # type: ignore[no-any-return]
 
 
 def _moved(before: Origin, layout: Callable[[Tensor], Tensor]) -> Origin:

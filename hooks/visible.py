@@ -57,7 +57,8 @@ def of_block_mask(block_mask: Any, queries: int, keys: int, device: torch.device
     seen: Tensor = create_mask(block_mask.mask_mod, batch, heads, queries, keys, device=str(device))
     rows, columns = block_mask.BLOCK_SIZE
     blocks = block_mask.to_dense().bool().repeat_interleave(rows, -2).repeat_interleave(columns, -1)
-    return seen & blocks[..., :queries, :keys]
+    visible: Tensor = seen & blocks[..., :queries, :keys]
+    return visible
 
 
 def score_mod_on(score_mod: Any) -> Any:
