@@ -144,7 +144,7 @@ class OriginWatch:
 
 
 def _part_of(func: Function, rest: tuple[Any, ...], kwargs: dict[str, Any], i: int) -> Callable[[Tensor], Tensor]:
-    return lambda x: func(x, *rest, **kwargs)[i]  # type: ignore[no-any-return]
+    return lambda x: func(x, *rest, **kwargs)[i]
 
 
 def _moved(before: Origin, layout: Callable[[Tensor], Tensor]) -> Origin:

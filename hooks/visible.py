@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-
 def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
     """How far each key is ahead of each query where the last of both are aligned."""
     i = torch.arange(queries, device=device)[:, None] + (keys - queries)
@@ -22,9 +21,11 @@ def window(
     """A sliding window, aligned bottom right as in FlashAttention 2.1 and later.
 
     Args:
-        queries, keys: how many there are.
+        queries: how many there are.
+        keys: likewise.
         causal: no key ahead of its query.
-        left, right: how many keys before and after its own a query sees, below 0 for all.
+        left: how many keys before its own a query sees, below 0 for all.
+        right: how many after it, likewise.
         device: of the mask.
     """
     if not causal and left < 0 and right < 0:
