@@ -32,6 +32,7 @@ export function panels() {
     drawn = sets.map((each) => Object.assign(old.get(each.name) ?? panel(each.name), each));
     fill(place, ...drawn.map((each) => each.element));
     repaint();
+    if (drawn.length) performance.mark("map");
   }
 
   function panel(name) {
