@@ -25,7 +25,7 @@ GLARING = float(np.log(1.5))
 #: points before an excursion from which its climb may begin. *Heuristic*: a data outlier is gone within three.
 CLIMBING = 3
 #: an excursion of so many points has a level of its own, which is compared with that of so many before it, *heuristic*,
-WIDE, WIDE_BEFORE = 5, 9
+WIDE, WIDE_BEFORE = 8, 9
 #: and is higher by this share of its height. *Heuristic*: on a steep descent little of a rise remains.
 STOOD = 0.1
 #: events are the teeth of an epoch with this many intervals, of which this share are a multiple of the usual one,
