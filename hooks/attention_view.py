@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stabilitylens.hooks.attention import Resolved
-from stabilitylens.kernels.attention_statistics import HIDDEN, Visibility, attention_rows
+from stabilitylens.kernels.attention_statistics import HIDDEN, Visibility, attention_rows, may_be
 
 
 def _cast(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -29,7 +29,7 @@ def from_logits(call: Resolved) -> Visibility:
     added = torch.where(visible, added, 0)
     rounding = 8 * torch.finfo(logits.dtype).eps * raw.abs().amax()
     return Visibility(
-        None if bool(visible.all()) else visible, added if bool(added.abs().amax() > rounding) else None
+        visible if may_be(~visible.all()) else None, added if may_be(added.abs().amax() > rounding) else None
     )
 
 

@@ -8,6 +8,7 @@ since an fp32 logit of 1e4 is only known to 6e-4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,11 @@ HIDDEN = -9e3
 FP64_ABOVE = 1e3
 #: stands for -inf where exp and products must stay finite
 LOW = -1e30
+
+
+def may_be(condition: Bool[Tensor, ""]) -> bool:
+    """Whether a condition holds; on other devices than the CPU it may, since looking would wait for them."""
+    return condition.device.type != "cpu" or bool(condition)
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Visibility:
             return cls(visible=mask, causal=causal)
         visible = mask > HIDDEN
         bias = mask.masked_fill(~visible, 0)
-        return cls(visible, bias if bool(bias.any()) else None, causal)
+        return cls(visible, bias if may_be(bias.any()) else None, causal)
 
 
 def _seen(view: Visibility, q: Tensor, k: Tensor) -> Bool[Tensor, "#batch #head #query key"]:
@@ -91,9 +97,15 @@ def _part(x: Tensor, start: int, stop: int, keys: int) -> Tensor:
     return x[..., :keys] if x.shape[3] > 1 else x
 
 
-def _reduce(s: Tensor, view: Visibility, start: int, soft_cap: float | None) -> _Rows:
-    """Reduce one chunk of raw logits, shape (batch, head, query, key); ``s`` is overwritten."""
+#: per query row of a chunk: keys seen, largest logit, the maximum m that was taken off, Σ e^(s-m), Σ e^(s-m) (s-m)
+_Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _reduce(s: Tensor, spare: Tensor, view: Visibility, start: int, soft_cap: float | None) -> _Sums:
+    """Reduce one chunk of raw logits, shape (batch, head, query, key); ``s`` and ``spare``, of its shape, are overwritten."""
     rows, keys = s.shape[2:]
+    if view.causal and view.visible is None and view.modify is None:
+        return _reduce_causal(s, spare, view, start, soft_cap)
     hidden = None if view.visible is None else ~_part(view.visible, start, start + rows, keys)
     if view.causal:
         ahead = torch.ones(rows, keys, dtype=torch.bool, device=s.device).triu(start + 1)
@@ -116,13 +128,32 @@ def _reduce(s: Tensor, view: Visibility, start: int, soft_cap: float | None) -> 
     changed = soft_cap is not None or view.bias is not None or view.modify is not None
     if hidden is not None and changed:
         s.masked_fill_(hidden, LOW)
-    top = s.amax(-1) if changed else largest
+    return _summed(s, spare, count, largest, s.amax(-1) if changed else largest)
+
+
+def _reduce_causal(s: Tensor, spare: Tensor, view: Visibility, start: int, soft_cap: float | None) -> _Sums:
+    """As :func:`_reduce` where nothing but the order hides: only the columns from ``start`` on are touched."""
+    rows, keys = s.shape[2:]
+    ahead = torch.ones(rows, max(0, keys - start), dtype=torch.bool, device=s.device).triu(1)
+    s[..., start:].masked_fill_(ahead, LOW)
+    count = torch.arange(start + 1, start + rows + 1, device=s.device).clamp(max=keys).expand(s.shape[:3])
+    largest = s.amax(-1)
+    if soft_cap is None and view.bias is None:
+        return _summed(s, spare, count, largest, largest)
+    if soft_cap is not None:
+        s.div_(soft_cap).tanh_().mul_(soft_cap)
+    if view.bias is not None:
+        s.add_(_part(view.bias, start, start + rows, keys))
+    s[..., start:].masked_fill_(ahead, LOW)
+    return _summed(s, spare, count, largest, s.amax(-1))
+
+
+def _summed(s: Tensor, spare: Tensor, count: Tensor, largest: Tensor, top: Tensor) -> _Sums:
+    """The sums over the keys of a chunk whose hidden logits are ``LOW``; ``s`` and ``spare`` are overwritten."""
     s.sub_(top[..., None])
-    p = s.exp()
+    p = torch.exp(s, out=spare)
     total = p.sum(-1)
-    weighted = torch.linalg.vecdot(p, s)
-    log = total.log()
-    return _Rows(count, largest, top + log, log - weighted / total)
+    return count, largest, top, total, torch.linalg.vecdot(p, s)
 
 
 def _rows(q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None) -> _Rows:
@@ -132,12 +163,17 @@ def _rows(q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float 
     q = (q * scale).reshape(batch * kv_heads, group, queries, d)
     kt = k.reshape(batch * kv_heads, keys, d).transpose(1, 2)
     parts, step = [], _chunk_rows(keys)
+    work = q.new_empty(2, batch * heads * min(step, queries) * keys)  # a fresh one each chunk costs a tenth of the time
     for start in range(0, queries, step):
         stop = min(start + step, queries)
         reach = min(keys, stop) if view.causal else keys
-        s = torch.bmm(q[:, :, start:stop].reshape(batch * kv_heads, -1, d), kt[:, :, :reach])
-        parts.append(_reduce(s.view(batch, heads, stop - start, reach), view, start, soft_cap))
-    return _Rows(*(torch.cat([getattr(p, n) for p in parts], -1) for n in ("count", "largest", "lse", "entropy")))
+        shape = (batch, heads, stop - start, reach)
+        s, spare = (buffer[: math.prod(shape)].view(shape) for buffer in work)
+        torch.bmm(q[:, :, start:stop].reshape(batch * kv_heads, -1, d), kt[:, :, :reach], out=s.view(batch * kv_heads, -1, reach))
+        parts.append(_reduce(s, spare, view, start, soft_cap))
+    count, largest, top, total, weighted = (torch.cat(columns, -1) for columns in zip(*parts, strict=True))
+    log = total.log()
+    return _Rows(count, largest, top + log, log - weighted / total)
 
 
 def _norms(x: Tensor) -> Float[Tensor, "batch head position"]:
@@ -182,7 +218,7 @@ def reduced_rows(
 def _found(
     q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None, query_norms: Tensor, key_norms: Tensor
 ) -> _Rows:
-    """By the Triton kernel on a GPU; elsewhere chunk by chunk, in fp64 where the norms allow logits that need it."""
+    """By the Triton kernel on a GPU; elsewhere chunk by chunk, on the CPU in fp64 where the norms allow logits that need it."""
     if uses_triton(q, k) and view.modify is None:
         from stabilitylens.kernels._gpu.attention_launch import launch
 
@@ -191,7 +227,8 @@ def _found(
         count, largest, lse, entropy = launch(q, k, torch.zeros_like(i), hi, scale, view.visible, view.bias, soft_cap)
         return _Rows(count, largest, lse, entropy)
     bound = abs(scale) * query_norms.amax() * key_norms.amax() if q.numel() and k.numel() else query_norms.new_zeros(())
-    exact = torch.float64 if bool(bound > FP64_ABOVE) or q.dtype is torch.float64 else torch.float32
+    large = bound.device.type == "cpu" and bool(bound > FP64_ABOVE)
+    exact = torch.float64 if large or q.dtype is torch.float64 else torch.float32
     return _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
 
 
