@@ -205,6 +205,18 @@ def contrast(one: list[float], two: list[float]) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+def test_the_report_of_a_run_opens_as_a_page(tab: Tab) -> None:
+    tab.choose("grown")
+    with tab.context.expect_page() as opened:
+        tab.frame.locator(".headlines a").click()
+    page = opened.value
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.reload()
+    page.locator(".plot .main-svg").first.wait_for()
+    assert "attention-logit-growth" in page.locator("main").inner_text() and errors == []
+
+
 def test_the_picture_of_the_readme(browser: Any, address: str) -> None:
     """Two runs that were trained here; ``STABILITYLENS_PICTURE=docs/dashboard.png`` puts it where the README has it."""
     tab = Tab(browser, address, width=1440, height=1460)

@@ -7,14 +7,15 @@ import { number } from "./words.js";
 
 function scalarAt(run, step) {
   const line = state.curves.get(run);
-  if (!line || !line.x.length) return null;
+  if (!line || !line.x.length) return number(null);
   let [low, high] = [0, line.x.length - 1];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (line.x[middle] <= step) low = middle;
     else high = middle - 1;
   }
-  return line.y[low];
+  const ended = step > line.x.at(-1) ? ` (step ${line.x.at(-1)})` : "";
+  return `${number(line.y[low])}${ended}`;
 }
 
 function worstRow(map, column) {
@@ -30,7 +31,7 @@ function worstRow(map, column) {
 }
 
 function reading(run, step) {
-  const parts = [`${state.scalar} ${number(scalarAt(run, step))}`];
+  const parts = [`${state.scalar} ${scalarAt(run, step)}`];
   const map = state.maps.get(run);
   const column = map ? columnAt(map, step) : -1;
   if (column >= 0) {
