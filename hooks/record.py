@@ -127,7 +127,7 @@ class Recorder:
 
     def on_device(self) -> list[Tensor]:
         """Scalars of the steps that wait that are not on the host, in order."""
-        return [v for _, scalars in self._ring for v in scalars.values() if _is_away(v)]
+        return [v for _, scalars in self._ring for v in scalars.values() if isinstance(v, Tensor) and _is_away(v)]
 
     def arrived(self, numbers: Iterable[float]) -> None:
         """Put what :meth:`on_device` named in place, now that it is on the host."""
