@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stabilitylens.hooks import attach as attach
     from stabilitylens.hooks.fuse import fuse_norms as fuse_norms
     from stabilitylens.hooks.fuse import unfuse as unfuse
+    from stabilitylens.hooks.sensitivity import lr_sensitivity as lr_sensitivity
     from stabilitylens.report import Report as Report
     from stabilitylens.run import Run as Run
     from stabilitylens.run import load as load
@@ -30,6 +31,7 @@ _HOMES = {
     "Lens": "stabilitylens.hooks",
     "fuse_norms": "stabilitylens.hooks.fuse",
     "unfuse": "stabilitylens.hooks.fuse",
+    "lr_sensitivity": "stabilitylens.hooks.sensitivity",
     "audit": "stabilitylens._audit",
     "compare": "stabilitylens._compare",
     "postmortem": "stabilitylens._postmortem",
@@ -38,7 +40,8 @@ _HOMES = {
     "Report": "stabilitylens.report",
 }
 __all__ = [
-    "Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load", "postmortem", "unfuse",
+    "Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load", "lr_sensitivity",
+    "postmortem", "unfuse",
 ]  # fmt: skip
 
 

@@ -1,0 +1,116 @@
+"""The ledger: what was measured of each claim, when, where and with what, as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from stabilitylens.errors import BadInput
+from stabilitylens.reproductions._claim import Claim, Expect, Mode, Numbers, Picture
+from stabilitylens.reproductions._verdict import Outcome, Verdict
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One claim's result.
+
+    Attributes:
+        cells: what was measured, one value a seed, by cell and number.
+        seconds: processor time of all its measurements.
+        reason: why it could not be run, where it could not.
+    """
+
+    name: str
+    summary: str
+    paper: str
+    says: str
+    bigger: str
+    verdict: Verdict
+    outcomes: tuple[Outcome, ...] = ()
+    cells: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
+    seconds: float = 0.0
+    reason: str = ""
+    picture: Picture | None = None
+
+    @classmethod
+    def of(cls, claim: Claim, verdict: Verdict, **rest: Any) -> Entry:
+        """The entry of a claim."""
+        return cls(claim.name, claim.summary, claim.paper, claim.says, claim.bigger, verdict, picture=claim.picture, **rest)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Entry:
+        """From what ``to_dict`` of the ledger made of it."""
+        own = _numbers(data)
+        found = tuple(Outcome(Expect(**o["expect"]), tuple(o["values"])) for o in own.pop("outcomes"))
+        picture = own.pop("picture")
+        return cls(**own, outcomes=found, picture=Picture(**picture) if picture else None)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All entries of one go, with date, machine and versions."""
+
+    mode: Mode
+    entries: tuple[Entry, ...]
+    date: str
+    machine: str
+    versions: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what is not finite is a string (``"nan"``, ``"inf"``), for JSON has no such numbers."""
+        plain: dict[str, Any] = _strings({"schema": SCHEMA} | asdict(self))
+        return plain
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """Read ``ledger.json``.
+
+        Raises:
+            BadInput: the file is no ledger of this schema.
+        """
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data.pop("schema") != SCHEMA:
+                raise BadInput(f"{path} has another schema than {SCHEMA}; run the claims again")
+            entries = tuple(Entry.from_dict(entry) for entry in data.pop("entries"))
+            return cls(entries=entries, **data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{path} is no ledger of reproductions; run `stabilitylens reproduce all` to make one") from error
+
+
+def here(mode: Mode, entries: tuple[Entry, ...]) -> Ledger:
+    """A ledger of today and of this machine."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+    return Ledger(mode, entries, today, machine, {name: version(name) for name in ("stabilitylens", "torch", "numpy")})
+
+
+def _strings(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _strings(each) for key, each in value.items()}
+    return [_strings(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _numbers(value: Any) -> Any:
+    if value in ("nan", "inf", "-inf"):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: _numbers(each) for key, each in value.items()}
+    return [_numbers(each) for each in value] if isinstance(value, list) else value
+
+
+def merged(cells: Mapping[str, list[Numbers]]) -> dict[str, dict[str, list[float]]]:
+    """Seeds within numbers within cells."""
+    return {name: {key: [seed[key] for seed in seeds] for key in seeds[0]} for name, seeds in cells.items()}

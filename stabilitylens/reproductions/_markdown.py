@@ -1,0 +1,50 @@
+"""docs/claims.md: the ledger as a page, with a picture a claim beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stabilitylens.reproductions._ledger import Entry, Ledger
+from stabilitylens.reproductions._svg import draw
+from stabilitylens.reproductions._words import agreement, expected, measured, tally
+
+#: beside the page
+PICTURES = Path("images", "claims")
+HOW = """A verdict is *reproduced* where every expectation of the claim holds for every seed; *not reproduced* where one that decides fails
+for half of the seeds or more; *mis-stated* where it fails and what the page expects instead holds; *partly* otherwise. Expectations and
+tolerances stand in each claim's file and are not fitted to results. `stabilitylens reproduce NAME` runs one again."""
+
+
+def page(ledger: Ledger) -> str:
+    """All of the page."""
+    versions = ", ".join(f"{name} {number}" for name, number in ledger.versions.items())
+    kind = "quick plans (small models, few steps), not the full ones" if ledger.mode == "quick" else "full plans"
+    command = f"`stabilitylens reproduce all --{ledger.mode} --format markdown -o docs/claims.md`"
+    intro = f"Run on {ledger.date} with the **{kind}**, on {ledger.machine}, with {versions}: {tally(ledger)}. Made by {command}."
+    rows = [f"| [{e.name}](#{e.name}) | {e.summary} | **{e.verdict}** | {e.seconds:.0f} |" for e in ledger.entries]
+    table = ["| claim | what | verdict | processor seconds |", "|---|---|---|---|", *rows]
+    return "\n".join(["# Claims", "", intro, "", HOW, "", *table, "", *(part for e in ledger.entries for part in _section(e))])
+
+
+def _section(entry: Entry) -> list[str]:
+    head = [f"## {entry.name}", "", f"{entry.summary}", "", f"- Claim: {entry.says}", f"- Source: {entry.paper}", f"- Verdict: **{entry.verdict}**"]
+    if entry.reason:
+        return [*head, f"- Not run: {entry.reason}", ""]
+    rows = [
+        f"| {o.expect.text} | {o.expect.role} | {expected(o.expect)} | {measured(o)} | {agreement(o)} |" for o in entry.outcomes
+    ]
+    seeds = len(entry.outcomes[0].values)
+    title = f"measured, {seeds} seeds: median (range)" if seeds > 1 else "measured"
+    table = [f"| quantity | role | expected | {title} | as expected |", "|---|---|---|---|---|", *rows]
+    picture = f"![{entry.name}]({(PICTURES / entry.name).as_posix()}.svg)"
+    return [*head, f"- Needs a bigger machine: {entry.bigger}", "", *table, "", picture, ""]
+
+
+def write_page(ledger: Ledger, path: Path) -> None:
+    """Write the page to ``path`` and the pictures beside it."""
+    folder = path.parent / PICTURES
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in ledger.entries:
+        if entry.outcomes:
+            (folder / f"{entry.name}.svg").write_text(draw(entry), encoding="utf-8")
+    path.write_text(page(ledger), encoding="utf-8")

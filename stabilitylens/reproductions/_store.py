@@ -1,0 +1,84 @@
+"""Measurements on disk, one file each, so that a run that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stabilitylens import __version__
+from stabilitylens.reproductions._claim import Claim, Mode, Numbers
+
+#: modules of this folder that claims measure with
+SHARED = ("_alone", "_choices", "_data", "_initial", "_model", "_parts", "_training")
+
+
+@cache
+def _shared() -> str:
+    return "".join(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in SHARED)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One measurement: a cell of a claim with one seed, and the folder that it leaves its results in."""
+
+    claim: Claim
+    cell: str
+    seed: int
+    mode: Mode
+    out: Path
+
+    @property
+    def _name(self) -> Path:
+        safe = self.cell.replace("/", "_").replace(" ", "_")
+        return Path(self.claim.name, safe, f"seed_{self.seed}")
+
+    @property
+    def record(self) -> Path:
+        """Where the recordings of its trainings are."""
+        return self.out / self.mode / "runs" / self._name
+
+    @property
+    def result(self) -> Path:
+        """Where its numbers are."""
+        return (self.out / self.mode / "results" / self._name).with_suffix(".json")
+
+    @property
+    def weight(self) -> float:
+        """Its share of the budget, in seconds."""
+        plan = self.claim.plan(self.mode)
+        return plan.seconds / (len(plan.cells) * plan.seeds)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the set-up and of the files that measure: a result of another one is not used."""
+        source = inspect.getsource(sys.modules[self.claim.measure.__module__]) + _shared()
+        setup = repr(self.claim.plan(self.mode).cells[self.cell])
+        return hashlib.sha256(f"{__version__}{source}{setup}".encode()).hexdigest()[:16]
+
+    def stored(self) -> dict[str, Any] | None:
+        """What an earlier run measured with the same set-up; None where there is nothing whole."""
+        try:
+            found: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if found.get("fingerprint") == self.fingerprint else None
+
+    def measure(self) -> dict[str, Any]:
+        """Measure and store."""
+        began = time.process_time()
+        cell = self.claim.plan(self.mode).cells[self.cell]
+        numbers: Numbers = {k: float(v) for k, v in self.claim.measure(cell, self.seed, self.record).items()}
+        found = {"fingerprint": self.fingerprint, "seconds": time.process_time() - began, "numbers": numbers}
+        self.result.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.result.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(found), encoding="utf-8")
+        partial.replace(self.result)  # whole or not at all
+        return found

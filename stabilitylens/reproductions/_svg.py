@@ -1,0 +1,105 @@
+"""One picture a claim: curves of its arms where it has an x axis, else ranges with the seeds on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+
+from stabilitylens.reports._words import number
+from stabilitylens.reproductions._claim import Picture
+from stabilitylens.reproductions._ledger import Entry
+from stabilitylens.reproductions._words import expected, place, scale_of
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 64, 130, 16, 40
+#: Okabe and Ito's colours, told apart by colour-blind readers too
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+def draw(entry: Entry) -> str:
+    """The picture of an entry as SVG."""
+    return _curves(entry, entry.picture) if entry.picture is not None else _ranges(entry)
+
+
+def _element(tag: str, content: str = "", **attributes: str | float) -> str:
+    given = {k.replace("_", "-"): f"{v:.1f}" if isinstance(v, float) else str(v) for k, v in attributes.items()}
+    return f"<{tag} {' '.join(f'{k}={quoteattr(v)}' for k, v in given.items())}>{content}</{tag}>"
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", fill: str = "#444") -> str:
+    return _element("text", escape(text), x=float(x), y=float(y), text_anchor=anchor, fill=fill)
+
+
+def _whole(height: int, parts: Sequence[str]) -> str:
+    ground = _element("rect", width=WIDTH, height=height, fill="white")
+    size: dict[str, str | float] = {"viewBox": f"0 0 {WIDTH} {height}", "width": WIDTH, "height": height}
+    font: dict[str, str | float] = {"font_family": "sans-serif", "font_size": 11}
+    return _element("svg", "".join([ground, *parts]), xmlns="http://www.w3.org/2000/svg", **size, **font) + "\n"
+
+
+def _arms(entry: Entry, name: str) -> dict[str, list[tuple[float, float]]]:
+    """(x, median over seeds) by arm; what is not finite has no place in a curve."""
+    arms: dict[str, list[tuple[float, float]]] = {}
+    for cell, numbers in entry.cells.items():
+        arm, _, x = cell.partition("@")
+        y = float(np.median(numbers[name]))
+        if math.isfinite(y):
+            arms.setdefault(arm, []).append((float(x), y))
+    return {arm: sorted(points) for arm, points in arms.items()}
+
+
+def _axis(values: Sequence[float], log: bool) -> tuple[float, float, bool]:
+    low, high = min(values), max(values)
+    if log and low > 0:
+        return (low, high if high > low else 2 * low, True)
+    margin = 0.08 * (high - low) or 1.0
+    return (low - margin, high + margin, False)
+
+
+def _ticks(scale: tuple[float, float, bool]) -> list[float]:
+    low, high, log = scale
+    return [float(v) for v in (np.geomspace(low, high, 4) if log else np.linspace(low, high, 4))]
+
+
+def _curves(entry: Entry, picture: Picture) -> str:
+    arms = _arms(entry, picture.number)
+    points = [p for curve in arms.values() for p in curve]
+    if not points:
+        return _ranges(entry)
+    sx, sy = _axis([x for x, _ in points], True), _axis([y for _, y in points], picture.log_y)
+    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+    def xy(x: float, y: float) -> tuple[float, float]:
+        return LEFT + across * place(x, sx), TOP + up * (1 - place(y, sy))
+
+    out = []
+    for tick in _ticks(sy):
+        _, y = xy(sx[0], tick)
+        out += [_element("path", d=f"M{LEFT} {y:.1f}h{across}", stroke="#ddd"), _text(LEFT - 6, y + 4, number(tick), "end")]
+    for tick in sorted({x for x, _ in points}):
+        out.append(_text(xy(tick, sy[0])[0], HEIGHT - BOTTOM + 16, number(tick), "middle"))
+    out += [_text(LEFT + across / 2, HEIGHT - 6, picture.x, "middle"), _text(4, TOP - 4, picture.y)]
+    for i, (arm, curve) in enumerate(arms.items()):
+        colour, places = COLOURS[i % len(COLOURS)], [xy(*p) for p in curve]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        out.append(_element("path", d=f"M{path}", fill="none", stroke=colour, stroke_width=2))
+        out += [_element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in places]
+        out.append(_text(WIDTH - RIGHT + 10, TOP + 14 + 16 * i, arm, fill=colour))
+    return _whole(HEIGHT, out)
+
+
+def _ranges(entry: Entry) -> str:
+    out = []
+    for i, outcome in enumerate(entry.outcomes):
+        scale, y = scale_of(outcome), 40 + 44 * i
+        ends = [20 + (WIDTH - 40) * place(v, scale) for v in (outcome.expect.low, outcome.expect.high)]
+        out.append(_text(20, y - 14, f"{outcome.expect.text}: expected {expected(outcome.expect)}"))
+        out.append(_element("path", d=f"M20 {y}h{WIDTH - 40}", stroke="#ddd", stroke_width=8))
+        out.append(_element("path", d=f"M{ends[0]:.1f} {y}H{max(ends[1], ends[0] + 2):.1f}", stroke="#9cc9a3", stroke_width=8))
+        for value in outcome.values:
+            if not math.isnan(value):
+                colour = COLOURS[0] if outcome.expect.holds(value) else COLOURS[1]
+                out.append(_element("circle", cx=20 + (WIDTH - 40) * place(value, scale), cy=y, r=4, fill=colour))
+    return _whole(20 + 44 * len(entry.outcomes), out)

@@ -1,0 +1,57 @@
+"""Gradient clipping as a safety net."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from stabilitylens.reproductions._choices import Choices
+from stabilitylens.reproductions._claim import Expect, Numbers, Plan, Table, claim
+from stabilitylens.reproductions._training import Trial, largest, train
+
+SHORT = Trial(Choices(context=64), steps=100, lr=0.1, warmup=10, batch=8)
+#: attention logits beyond this have lost their use: nearly all rows see one key
+GROWN = 1e3
+
+
+def _arms(trial: Trial) -> dict[str, Trial]:
+    return {"clipped": replace(trial, clip=1.0), "not clipped": replace(trial, clip=None)}
+
+
+def _quantities(table: Table) -> Numbers:
+    clipped, free = table["clipped"], table["not clipped"]
+    return {
+        "clipped_logit": clipped["max_logit"],
+        "ratio": clipped["max_logit"] / free["max_logit"],
+        "clipped_norm": clipped["norm_after"],
+        "update_ratio": clipped["update_rms"] / free["update_rms"],
+    }
+
+
+@claim(
+    paper="Common practice, after Pascanu et al. 2013, https://arxiv.org/abs/1211.5063; against it PaLM, https://arxiv.org/abs/2204.02311, which spiked with it",
+    says="Gradient clipping at 1.0 keeps training stable.",
+    expects=(
+        Expect("clipped_logit", "largest attention logit at learning rate 0.1, gradients clipped to 1", high=100),
+        Expect("clipped_norm", "largest gradient norm that the optimizer saw: clipping does what it says", high=1.001, role="corrected"),
+        Expect("ratio", "largest logit with clipping over that without: the same growth within a factor of 10", 0.1, 10, "corrected"),
+        Expect("update_ratio", "update RMS with clipping over that without: Adam divides the clipping out", 0.5, 2, "corrected"),
+    ),
+    conclude=_quantities,
+    quick=Plan(_arms(SHORT), seeds=3, seconds=25),
+    full=Plan(_arms(Trial(lr=0.1)), seeds=5, seconds=300),
+    bigger="Spikes from bad batches, which clipping does soften: long training on real data.",
+)
+def gradient_clipping_as_safety_net(cell: Trial, seed: int, folder: Path) -> Numbers:
+    """Gradient clipping bounds the gradient, and does not prevent attention-logit growth.
+
+    The same decoder at the same high learning rate, with and without clipping.
+    """
+    _, run = train(cell, seed, folder)
+    return {
+        "max_logit": largest(run, "max_attn_logit"),
+        "norm_after": largest(run, "grad_norm_clipped"),
+        "update_rms": float(np.nanmedian(run["update_rms"].values)),
+    }

@@ -1,0 +1,174 @@
+"""Claims: every one is whole, the runner can say no, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stabilitylens.cli import app
+from stabilitylens.errors import BadInput
+from stabilitylens.reproductions import CLAIMS, Claim, Expect, Ledger, Outcome, Plan, chosen, reproduce, verdict
+from stabilitylens.reproductions._choices import Choices
+from stabilitylens.reproductions._claim import Numbers, Picture, Table
+from stabilitylens.reproductions._training import Trial
+
+#: a third of the ledger that needs no long training; the others run by `stabilitylens reproduce all --quick`
+FAST = ("entropy-bound", "epsilon-floor", "fp16-against-bf16", "int8-norm-islands", "norms-differ-by-a-mean", "rank-collapse")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+def test_every_claim_is_whole(claim: Claim):
+    assert claim.measure.__module__.rpartition(".")[2] == claim.name.replace("-", "_")
+    assert "http" in claim.paper and claim.says.endswith(".") and claim.summary.endswith(".") and claim.bigger
+    assert any(expect.role == "decisive" for expect in claim.expects)
+    for expect in claim.expects:
+        assert expect.low <= expect.high and (math.isfinite(expect.low) or math.isfinite(expect.high))
+    for plan in (claim.quick, claim.full):
+        assert plan.cells and plan.seeds >= (1 if claim.name == "how-many-norms" else 3)
+        if claim.picture is not None:
+            assert all(float(name.partition("@")[2]) > 0 for name in plan.cells)
+    assert claim.quick.seconds <= claim.full.seconds
+
+
+def test_budgets_add_up():
+    assert sum(claim.quick.seconds for claim in CLAIMS) <= 360 * 2
+    assert sum(claim.full.seconds for claim in CLAIMS) <= 120 * 60
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_third_of_the_ledger_in_its_quick_form(name: str, tmp_path: Path):
+    (entry,) = reproduce(chosen([name]), "quick", tmp_path, workers=1).entries
+    assert not entry.reason and entry.verdict in ("reproduced", "partly", "mis-stated")
+    assert {o.expect.quantity for o in entry.outcomes} == {e.quantity for e in CLAIMS[name].expects}
+    assert all(math.isfinite(v) or v > 0 for o in entry.outcomes for v in o.values)
+
+
+def changed(claim: Claim, change: Callable[[str, Any], Any], cells: tuple[str, ...] = (), seeds: int = 1) -> Claim:
+    """The claim with another set-up, fewer seeds, and only some cells."""
+    other = claim.with_cells(change)
+    kept = {n: c for n, c in other.quick.cells.items() if not cells or n.startswith(cells)}
+    return replace(other, quick=replace(other.quick, cells=kept, seeds=seeds))
+
+
+def test_pre_ln_swapped_for_post_ln_is_not_reproduced(tmp_path: Path):
+    def small(name: str, cell: Choices) -> Choices:
+        return replace(cell, width=32)
+
+    def swapped(name: str, cell: Choices) -> Choices:
+        return replace(small(name, cell), placement="post" if cell.placement == "pre" else cell.placement)
+
+    claim, cells = CLAIMS["gradients-at-init"], ("post@4", "post@16", "pre@4", "pre@16", "peri@4", "peri@16")
+    (entry,) = reproduce([changed(claim, swapped, cells)], "quick", tmp_path, workers=1).entries
+    slopes = {o.expect.quantity: o.values[0] for o in entry.outcomes}
+    assert entry.verdict == "not reproduced" and slopes["pre_slope"] > -0.4
+    (control,) = reproduce([changed(claim, small, cells)], "quick", tmp_path / "control", workers=1).entries
+    assert next(o.values[0] for o in control.outcomes if o.expect.quantity == "pre_slope") < -0.35
+
+
+def test_qk_norm_removed_is_not_reproduced(tmp_path: Path):
+    def removed(name: str, trial: Trial) -> Trial:
+        return replace(trial, steps=60, warmup=6, choices=replace(trial.choices, qk_norm=False, depth=2, context=32))
+
+    claim = changed(CLAIMS["attention-logit-growth"], removed, ("base@0.1", "qk_norm@0.1"))
+    (entry,) = reproduce([claim], "quick", tmp_path, workers=1).entries
+    held = {o.expect.quantity: o.held for o in entry.outcomes}
+    assert entry.verdict == "not reproduced" and not held["qk_norm_logit"] and not held["control_fires"]
+
+
+def outcome(role: str, *values: float) -> Outcome:
+    return Outcome(Expect("q", "a quantity", 0, 1, role), values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([outcome("decisive", 0.5, 0.5)], "reproduced"),
+        ([outcome("decisive", 0.5, 0.5), outcome("supporting", 0.5, 2)], "partly"),
+        ([outcome("decisive", 0.5, 0.5, 2)], "partly"),
+        ([outcome("decisive", 0.5, 2)], "not reproduced"),
+        ([outcome("decisive", math.nan)], "not reproduced"),
+        ([outcome("decisive", 2.0), outcome("corrected", 0.5)], "mis-stated"),
+        ([outcome("decisive", 2.0), outcome("corrected", 0.5, 2)], "not reproduced"),
+        ([outcome("decisive", 0.5), outcome("corrected", 0.5)], "reproduced"),
+    ],
+)
+def test_verdicts(found: list[Outcome], expected: str):
+    assert verdict(found) == expected
+
+
+def counted(cell: float, seed: int, folder: Path) -> Numbers:
+    """A claim for tests."""
+    with (folder.parents[4] / "calls").open("a") as calls:
+        calls.write(f"{cell} {seed}\n")
+    if cell < 0:
+        raise BadInput("this cell needs what is not there")
+    return {"value": cell + seed}
+
+
+def _largest(table: Table) -> Numbers:
+    return {"largest": max(numbers["value"] for numbers in table.values())}
+
+
+def invented(*cells: float) -> Claim:
+    plan = Plan({f"arm@{abs(cell)}": cell for cell in cells}, seeds=2, seconds=1)
+    expects = (Expect("largest", "largest value", high=3), Expect("absent", "never observed", low=0, role="supporting"))
+    return Claim("counted", "A claim for tests.", "nobody, https://example.org", "Numbers are small.", expects, counted, _largest, plan, plan, "no", Picture("value", "y", "x"))  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_goes_on_where_it_was_and_sees_another_set_up(tmp_path: Path, workers: int):
+    def calls() -> int:
+        return len((tmp_path / "calls").read_text().splitlines())
+
+    first = reproduce([invented(1, 2)], "quick", tmp_path, workers=workers)
+    assert calls() == 4 and first.entries[0].verdict == "partly"
+    assert first.entries[0].cells == {"arm@1": {"value": [1.0, 2.0]}, "arm@2": {"value": [2.0, 3.0]}}
+    victim = tmp_path / "quick" / "results" / "counted" / "arm@1" / "seed_1.json"
+    victim.write_text(victim.read_text()[:-3])
+    again = reproduce([invented(1, 2)], "quick", tmp_path, workers=workers)
+    assert calls() == 5 and again.entries[0].cells == first.entries[0].cells
+    assert reproduce([invented(1, 9)], "quick", tmp_path, workers=workers).entries[0].verdict == "not reproduced"
+    assert calls() == 7
+
+
+def test_what_cannot_run_is_said_and_the_ledger_reads_back(tmp_path: Path):
+    made = reproduce([invented(1, 2), replace(invented(-1.0), name="lacking")], "quick", tmp_path, workers=1)
+    assert made.entries[1].verdict == "not run" and made.entries[1].reason == "this cell needs what is not there"
+    again = Ledger.read(tmp_path / "quick" / "ledger.json")
+    assert json.dumps(again.to_dict()) == json.dumps(made.to_dict()) and again.entries[0].outcomes[0] == made.entries[0].outcomes[0]
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(BadInput, match="is no ledger"):
+        Ledger.read(tmp_path / "bad.json")
+
+
+def test_the_command_lists_runs_and_writes_a_page(tmp_path: Path):
+    runner = CliRunner()
+    listed = runner.invoke(app(), ["reproduce"]).stdout
+    assert all(claim.name in listed for claim in CLAIMS)
+    common = ["reproduce", "rank_collapse", "--quick", "--workers", "1", "--out", str(tmp_path / "out")]
+    shown = runner.invoke(app(), common)
+    assert shown.exit_code == 0 and "rank-collapse: reproduced" in shown.stdout and "━" in shown.stdout and "●" in shown.stdout
+    told = json.loads(runner.invoke(app(), [*common, "--format", "json"]).stdout)
+    assert told["entries"][0]["verdict"] == "reproduced" and told["mode"] == "quick"
+    page = tmp_path / "claims.md"
+    assert runner.invoke(app(), [*common, "--format", "markdown", "-o", str(page)]).exit_code == 0
+    assert "**reproduced**" in page.read_text() and "<svg" in (tmp_path / "images" / "claims" / "rank-collapse.svg").read_text()
+    for wrong, says in ((["reproduce", "nonsense"], "nonsense"), ([*common, "--format", "markdown"], "give it a file")):
+        assert says in str(runner.invoke(app(), wrong).exception)
+
+
+@pytest.mark.skipif(not (ROOT / "docs" / "claims.md").exists(), reason="the sources are out of reach")
+def test_the_page_has_every_claim_as_it_is_now():
+    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    for claim in CLAIMS:
+        assert f"\n## {claim.name}\n" in page and claim.says in page, f"{claim.name}: run all claims again for the page"
+        assert all(f"| {expect.text} |" in page for expect in claim.expects)
+        assert (ROOT / "docs" / "images" / "claims" / f"{claim.name}.svg").exists()
