@@ -99,14 +99,22 @@ class Summaries:
 
 
 def layers_of(snapshot: Snapshot, track: Track) -> list[int]:
-    """The layer of each row; empty where rows are no layers."""
+    """The layer of each row; empty where rows are no layers.
+
+    Attention calls are those of the anatomy; where there is none, one a layer if there are as many names of each.
+    """
     if not track.axes or not track.shape:
         return []
     if track.axes[0] == "layer":
         return list(range(track.shape[0]))
-    calls = snapshot.header.anatomy.attention_calls if snapshot.header.anatomy is not None else ()
+    if track.axes[0] != "attention":
+        return []
+    if snapshot.header.anatomy is None:
+        one_each = len(snapshot.labels("layer")) == len(snapshot.labels("attention")) == track.shape[0]
+        return list(range(track.shape[0])) if one_each else []
+    calls = snapshot.header.anatomy.attention_calls
     layers = [call.layer for call in calls if call.layer is not None]
-    return layers if track.axes[0] == "attention" and len(layers) == len(calls) == track.shape[0] else []
+    return layers if len(layers) == len(calls) == track.shape[0] else []
 
 
 def axes_shown(snapshot: Snapshot, track: Track) -> list[str]:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.browser import recordings
-from tests.browser.driving import SCREENSHOTS, chromium, tensorboard
+from tests.browser.driving import SCREENSHOTS, Tab, chromium, tensorboard
 
 SPIKE = 12_345
 
@@ -69,6 +69,19 @@ def test_layout_text_and_histograms(address: str) -> None:
     assert asked(address, "histograms/histograms", run="long/stabilitylens", tag="max_attn_logit/histogram")
     tags = [tag for plugin in ("scalars", "histograms", "text") for tag in asked(address, f"{plugin}/tags").get("short/stabilitylens", [])]
     assert len(tags) < 200 and {"max_attn_logit/max_max", "max_attn_logit/layer_0", f"max_attn_logit/layer_{recordings.LAYERS - 1}"} <= set(tags)
+
+
+def test_beside_them_the_stability_tab_shows_the_spike_at_full_zoom_out(address: str) -> None:
+    with chromium() as browser:
+        tab = Tab(browser, address)
+        tab.choose("long")
+        red, green, blue = tab.colour(recordings.SPIKE_LAYER, SPIKE)
+        assert red > 200 and green > 200 and blue < 90
+        tab.click(recordings.SPIKE_LAYER, SPIKE)
+        assert f"layer {recordings.SPIKE_LAYER}, head {recordings.SPIKE_HEAD}" in tab.cell(f": 60 at step {SPIKE}")
+        tab.shoot("long")
+        tab.check()
+        tab.close()
 
 
 @pytest.mark.parametrize("tab", ["scalars", "custom_scalars", "text"])
