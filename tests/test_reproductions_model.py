@@ -72,6 +72,7 @@ def test_experts_are_weighted_by_the_router():
 
 def test_initialisations():
     plain, scaled, deep = (model(init=init, placement=p, width=64, depth=8) for init, p in (("xavier", "pre"), ("scaled", "pre"), ("xavier", "deep")))
+
     def std(net: Transformer, name: str) -> float:
         return float(dict(net.layers.named_parameters())[f"3.sublayers.{name}.weight"].detach().std())
     assert std(plain, "0.branch.out") == pytest.approx(math.sqrt(2 / 128), rel=0.1)
