@@ -7,8 +7,6 @@ import os
 import pickle
 import sys
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -16,12 +14,11 @@ import numpy as np
 
 from stabilitylens.hooks import per_rank, ring
 from stabilitylens.hooks.collectives import Collectives
-from stabilitylens.hooks.descriptions import Description
+from stabilitylens.hooks.contribution import Contribution, Whole
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.meeting import Meeting, named
 from stabilitylens.hooks.merging import Plan, merge
-from stabilitylens.hooks.packing import Packing, Rows
-from stabilitylens.hooks.partial import Values
+from stabilitylens.hooks.packing import Packing
 
 #: seconds that a process waits for others at a sampled step before it goes on without
 PATIENCE = 30.0
@@ -39,38 +36,6 @@ def distributed() -> Any:
     if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     return dist
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What a process brings to a sample.
-
-    Attributes:
-        rows: by tap and own key, parameters by name; None where reading them failed.
-        rates: learning rates by name of a parameter.
-        partial: parts of sums over processes that are yet to be taken, by tap and name.
-        describe: says what this process observes; called when that may have changed.
-        checksum: of its parameters, 0 where it took no step.
-        failures: of the lens since the last sample.
-    """
-
-    rows: Rows | None
-    rates: Mapping[str, float]
-    partial: Values
-    describe: Callable[[], Description]
-    checksum: float
-    failures: int
-
-
-@dataclass(frozen=True)
-class Whole:
-    """What came of it, the same in every process: scalars of the steps that waited, rows of the whole model, events."""
-
-    ring: ring.Waiting
-    rows: Rows | None = None
-    rates: dict[int, float] = field(default_factory=dict)
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    events: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Ranks:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from stabilitylens.hooks.cadence import Every, describe
+from stabilitylens.hooks.contribution import Contribution, Whole
 from stabilitylens.hooks.descriptions import Description, Held, Print
-from stabilitylens.hooks.distributed import Contribution, Ranks, Whole, distributed
+from stabilitylens.hooks.distributed import Ranks, distributed
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.merging import OF_WEIGHTS, PER_HEAD, PER_PARAMETER
 from stabilitylens.hooks.packing import Rows

@@ -225,7 +225,7 @@ def test_a_run_without_a_loss_is_read_and_rows_without_numbers_are_not() -> None
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_columns_that_go_to_a_file_are_what_they_were(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stabilitylens.readers._table.IN_MEMORY", 8)
+    monkeypatch.setattr("stabilitylens.readers._column.IN_MEMORY", 8)
     monkeypatch.setattr("stabilitylens.readers._table.LOOK", 4)
     rows = [{"step": i, "loss": x} if i % 3 or not sparse else {"step": i} for i, x in enumerate(FALLING)]
     run = one(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,3 +98,13 @@ def _pairs(template: Template, numbers: Sequence[str | None]) -> Pairs:
         elif value == value:
             pairs.counters[field_.name] = value
     return pairs
+
+
+def trains(found: Pairs) -> bool:
+    """Whether anything in a line is not of a validation."""
+    return not all(name.startswith("val/") for name in found.values)
+
+
+def tells_death(found: Pairs) -> bool:
+    """Whether a line tells one number, and that is not finite."""
+    return len(found.values) == 1 and all(math.isnan(value) or math.isinf(value) for value in found.values.values())

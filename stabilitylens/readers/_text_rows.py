@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
 from stabilitylens.readers import _names
 from stabilitylens.readers._rows import Mark
 from stabilitylens.readers._table import Alike
+from stabilitylens.readers._text_chatter import loss_rank, without_chatter
 from stabilitylens.readers._text_layout import Layout
 from stabilitylens.readers._text_lines import Plain, prepared
-from stabilitylens.readers._text_pairs import Pairs, Tokenizer
+from stabilitylens.readers._text_pairs import Pairs, Tokenizer, tells_death, trains
 from stabilitylens.readers._text_tables import Tables
 
-loss_rank = lru_cache(maxsize=8192)(_names.loss_rank)
 step_rank = _names.step_rank
 Row = dict[str, float]
 #: a line this many after the last of a row does not belong to it
@@ -29,8 +26,6 @@ FRAMES = 32
 KINDS = 4096
 #: a longer line is no sentence
 LONGEST = 400
-#: so many rows before the first loss are looked through; with so many fields they are no chatter
-CHATTER, RICH = 1024, 5
 #: a loss without any counter is believed from its third line on: a script at the head has such lines, too
 BELIEVED = 3
 _DIED = re.compile(r"\bloss\b.{0,60}\b(?:nan|inf|infinite|infinity)\b|\b(?:nan|inf|infinite)\b.{0,20}\bloss\b", re.I)
@@ -43,12 +38,12 @@ _SKIPPED = re.compile(r"\b[Ss]kipping (?:this )?(?:step|update|optimizer step)|O
 def rows_of(lines: Iterable[str]) -> Iterator[Row | Mark]:
     """Rows of the lines of a text log, and marks for what happened between them."""
     book, whole = _Book(), Plain()
-    return _without_chatter(_rows(book, (piece for line in lines for part in prepared(line).split("\n") for piece in whole(part)), whole))
+    return without_chatter(_rows(book, (piece for line in lines for part in prepared(line).split("\n") for piece in whole(part)), whole))
 
 
 def rows_of_blocks(blocks: Iterable[str]) -> Iterator[Row | Alike | Mark]:
     """As ``rows_of``, of whole lines that come many at a time; lines of one layout are read at once."""
-    return _without_chatter(_blocks(_Book(), map(prepared, blocks)))
+    return without_chatter(_blocks(_Book(), map(prepared, blocks)))
 
 
 def _rows(book: _Book, pieces: Iterable[str], whole: Plain) -> Iterator[Row | Mark]:
@@ -80,22 +75,6 @@ def _blocks(book: _Book, blocks: Iterable[str]) -> Iterator[Row | Alike | Mark]:
     for piece in whole.end():
         yield from book.line(piece)
     yield from book.end()
-
-
-def _without_chatter(rows: Iterator[Any]) -> Iterator[Any]:
-    """Leaves out lines before the first loss that have a counter, say little and come once: "Loaded step 500 in 3.2 s"."""
-    head: list[Any] = []
-    for row in rows:
-        head.append(row)
-        if len(head) >= CHATTER or (not isinstance(row, Mark) and any(map(loss_rank, row))):
-            break
-    else:
-        yield from head
-        return
-    seen = Counter(frozenset(row) for row in head if not isinstance(row, Mark))
-    yield from (row for row in head[:-1] if isinstance(row, Mark) or len(row) >= RICH or seen[frozenset(row)] > 1)
-    yield head[-1]
-    yield from rows
 
 
 @dataclass
@@ -145,14 +124,14 @@ class _Book:
         found = self.pairs(line)
         if found is None or not found.values:
             found = self.table(line) or found
-        if found is not None and not found.counters and _tells_death(found):
+        if found is not None and not found.counters and tells_death(found):
             yield from self._flush()
             found = None if self.loss_key else found
         if found is None:
             yield from self._sentence(line)
         elif ("ank" in line or "RANK" in line or "worker" in line or "proc" in line) and self._of_another(line, found):
             return
-        elif found.bar and (found.counters or not _trains(found)):
+        elif found.bar and (found.counters or not trains(found)):
             yield from self._frame(found, "100%|" in line)
         elif found.values:
             yield from self._values(found)
@@ -317,11 +296,3 @@ class _Book:
 def _adds(row: Row, values: Row) -> bool:
     """Whether values are new to a row, and none contradicts it."""
     return not values.keys() <= row.keys() and all(row.get(name, value) == value for name, value in values.items())
-
-
-def _trains(found: Pairs) -> bool:
-    return not all(name.startswith("val/") for name in found.values)
-
-
-def _tells_death(found: Pairs) -> bool:
-    return len(found.values) == 1 and all(math.isnan(value) or math.isinf(value) for value in found.values.values())
