@@ -38,9 +38,9 @@ def test_every_claim_is_whole(claim: Claim):
     assert claim.quick.seconds <= claim.full.seconds
 
 
-def test_budgets_add_up():
-    assert sum(claim.quick.seconds for claim in CLAIMS) <= 360 * 2
-    assert sum(claim.full.seconds for claim in CLAIMS) <= 120 * 60
+def test_budgets_add_up_on_two_cores():
+    assert sum(claim.quick.seconds for claim in CLAIMS) <= 2 * 6 * 60
+    assert sum(claim.full.seconds for claim in CLAIMS) <= 2 * 120 * 60
 
 
 @pytest.mark.parametrize("name", FAST)

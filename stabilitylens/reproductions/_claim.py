@@ -48,7 +48,7 @@ class Plan:
     Attributes:
         cells: what is measured, by name; a name like ``post@16`` is the arm ``post`` at 16 of the picture's x axis.
         seeds: repetitions of every cell.
-        seconds: budget on two cores.
+        seconds: budget of one quiet core; more cores share it.
     """
 
     cells: Mapping[str, Any]

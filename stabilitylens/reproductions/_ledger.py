@@ -31,7 +31,7 @@ class Entry:
     """
 
     name: str
-    summary: str
+    page: str
     paper: str
     says: str
     bigger: str
@@ -42,10 +42,15 @@ class Entry:
     reason: str = ""
     picture: Picture | None = None
 
+    @property
+    def summary(self) -> str:
+        """The first line of the claim's page."""
+        return self.page.splitlines()[0]
+
     @classmethod
     def of(cls, claim: Claim, verdict: Verdict, **rest: Any) -> Entry:
         """The entry of a claim."""
-        return cls(claim.name, claim.summary, claim.paper, claim.says, claim.bigger, verdict, picture=claim.picture, **rest)
+        return cls(claim.name, claim.page, claim.paper, claim.says, claim.bigger, verdict, picture=claim.picture, **rest)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Entry:

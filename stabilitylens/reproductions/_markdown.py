@@ -12,7 +12,8 @@ from stabilitylens.reproductions._words import agreement, expected, measured, ta
 PICTURES = Path("images", "claims")
 HOW = """A verdict is *reproduced* where every expectation of the claim holds for every seed; *not reproduced* where one that decides fails
 for half of the seeds or more; *mis-stated* where it fails and what the page expects instead holds; *partly* otherwise. Expectations and
-tolerances stand in each claim's file and are not fitted to results. `stabilitylens reproduce NAME` runs one again."""
+tolerances stand in each claim's file. Sizes, learning rates and initial weights were tried out while a claim was written; where an
+expectation was changed after a first result, its section says so. `stabilitylens reproduce NAME` runs one again."""
 
 
 def page(ledger: Ledger) -> str:
@@ -27,7 +28,7 @@ def page(ledger: Ledger) -> str:
 
 
 def _section(entry: Entry) -> list[str]:
-    head = [f"## {entry.name}", "", f"{entry.summary}", "", f"- Claim: {entry.says}", f"- Source: {entry.paper}", f"- Verdict: **{entry.verdict}**"]
+    head = [f"## {entry.name}", "", entry.page, "", f"- Claim: {entry.says}", f"- Source: {entry.paper}", f"- Verdict: **{entry.verdict}**"]
     if entry.reason:
         return [*head, f"- Not run: {entry.reason}", ""]
     rows = [

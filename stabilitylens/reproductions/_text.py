@@ -34,7 +34,7 @@ def write_list(claims: Iterable[Claim], stream: TextIO) -> None:
         table.add_row(claim.name, claim.summary, f"{claim.quick.seconds:.0f} s", f"{claim.full.seconds:.0f} s")
     console = _console(stream)
     console.print(table)
-    console.print("Budgets are for two quiet cores. `stabilitylens reproduce NAME --quick` runs one, `all` all of them.")
+    console.print("Budgets are seconds of one quiet core, which all cores share. `stabilitylens reproduce NAME --quick` runs one, `all` all of them.")
 
 
 def write(ledger: Ledger, stream: TextIO, *, as_json: bool = False) -> None:
