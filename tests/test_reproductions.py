@@ -17,6 +17,7 @@ from stabilitylens.errors import BadInput
 from stabilitylens.reproductions import CLAIMS, Claim, Expect, Ledger, Outcome, Plan, chosen, reproduce, verdict
 from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._claim import Numbers, Picture, Table
+from stabilitylens.reproductions._markdown import cell
 from stabilitylens.reproductions._training import Trial
 
 #: a third of the ledger that needs no long training; the others run by `stabilitylens reproduce all --quick`
@@ -170,5 +171,5 @@ def test_the_page_has_every_claim_as_it_is_now():
     page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     for claim in CLAIMS:
         assert f"\n## {claim.name}\n" in page and claim.says in page, f"{claim.name}: run all claims again for the page"
-        assert all(f"| {expect.text} |" in page for expect in claim.expects)
+        assert all(f"| {cell(expect.text)} |" in page for expect in claim.expects)
         assert (ROOT / "docs" / "images" / "claims" / f"{claim.name}.svg").exists()

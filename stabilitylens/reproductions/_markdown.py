@@ -32,13 +32,18 @@ def _section(entry: Entry) -> list[str]:
     if entry.reason:
         return [*head, f"- Not run: {entry.reason}", ""]
     rows = [
-        f"| {o.expect.text} | {o.expect.role} | {expected(o.expect)} | {measured(o)} | {agreement(o)} |" for o in entry.outcomes
+        f"| {cell(o.expect.text)} | {o.expect.role} | {expected(o.expect)} | {measured(o)} | {agreement(o)} |" for o in entry.outcomes
     ]
     seeds = len(entry.outcomes[0].values)
     title = f"measured, {seeds} seeds: median (range)" if seeds > 1 else "measured"
     table = [f"| quantity | role | expected | {title} | as expected |", "|---|---|---|---|---|", *rows]
     picture = f"![{entry.name}]({(PICTURES / entry.name).as_posix()}.svg)"
     return [*head, f"- Needs a bigger machine: {entry.bigger}", "", *table, "", picture, ""]
+
+
+def cell(text: str) -> str:
+    """A text in a table, where a bar would end the cell."""
+    return text.replace("|", "\\|")
 
 
 def write_page(ledger: Ledger, path: Path) -> None:

@@ -13,7 +13,7 @@ from stabilitylens.reproductions._claim import Picture
 from stabilitylens.reproductions._ledger import Entry
 from stabilitylens.reproductions._words import expected, place, scale_of
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 64, 130, 16, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 64, 130, 34, 40
 #: Okabe and Ito's colours, told apart by colour-blind readers too
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -80,7 +80,7 @@ def _curves(entry: Entry, picture: Picture) -> str:
         out += [_element("path", d=f"M{LEFT} {y:.1f}h{across}", stroke="#ddd"), _text(LEFT - 6, y + 4, number(tick), "end")]
     for tick in sorted({x for x, _ in points}):
         out.append(_text(xy(tick, sy[0])[0], HEIGHT - BOTTOM + 16, number(tick), "middle"))
-    out += [_text(LEFT + across / 2, HEIGHT - 6, picture.x, "middle"), _text(4, TOP - 4, picture.y)]
+    out += [_text(LEFT + across / 2, HEIGHT - 6, picture.x, "middle"), _text(4, 14, picture.y)]
     for i, (arm, curve) in enumerate(arms.items()):
         colour, places = COLOURS[i % len(COLOURS)], [xy(*p) for p in curve]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)

@@ -21,7 +21,7 @@ def expected(expect: Expect) -> str:
     """The range: ``-0.05 … 0.05``, ``≥ 10,000``, ``≤ 100``, ``65``."""
     low, high = number(expect.low), number(expect.high)
     if expect.low == expect.high:
-        return low
+        return f"{expect.low:,.10g}"
     if math.isinf(expect.low):
         return f"≤ {high}"
     return f"≥ {low}" if math.isinf(expect.high) else f"{low} … {high}"
