@@ -59,6 +59,20 @@ def _recipe(given: Recipe | dict[str, Any] | None, optimizers: list[Optimizer], 
     return recipe if total_steps is None else replace(recipe, total_steps=total_steps)
 
 
+def _check_told(model: nn.Module, scaler: Any, total_steps: Any, recipe: Any) -> None:
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in model.parameters()):
+        raise BadInput("the model has lazy modules whose parameters do not exist yet; run one forward, then attach")
+    if scaler is not None and not (hasattr(scaler, "is_enabled") and hasattr(scaler, "get_scale")):
+        raise BadInput(f"attach() needs a torch.amp.GradScaler as scaler=, not {type(scaler).__name__}")
+    if total_steps is not None and (type(total_steps) is not int or total_steps < 1):
+        raise BadInput(f"total_steps={total_steps!r} is no number of optimizer steps; pass a whole number, 1 or more")
+    if recipe is not None and not isinstance(recipe, (Recipe, dict)):
+        raise BadInput(f"attach() needs a Recipe or a dictionary as recipe=, not {type(recipe).__name__}")
+    unknown = sorted(map(str, recipe.keys() - Recipe.__dataclass_fields__.keys())) if isinstance(recipe, dict) else []
+    if unknown:
+        raise BadInput(f"recipe= has {', '.join(unknown)}, which no rule knows; its fields are {', '.join(Recipe.__dataclass_fields__)}")
+
+
 def _anatomy(model: nn.Module, guard: Guard) -> Anatomy | None:
     try:
         from stabilitylens.hooks.anatomy import read_anatomy
@@ -109,6 +123,7 @@ def attach(
     if not isinstance(model, nn.Module):
         raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
     chosen = selected(metrics)
+    _check_told(model, scaler, total_steps, recipe)
     folder = _folder(logdir)
     several = _optimizers(optimizers)
     guard = Guard()

@@ -8,6 +8,7 @@ call back here, which costs a test between sampled steps. In eager mode the hook
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -23,21 +24,22 @@ from stabilitylens.hooks.modules import main_tensor
 from stabilitylens.hooks.opaque import LIBRARY
 from stabilitylens.hooks.taps import ForwardTaps
 
-LIBRARY.define("mark(Tensor[] tensors, Tensor(a!) order, int owner, str what, float scale, bool causal, str cast) -> ()")
+LIBRARY.define("mark(Tensor[] tensors, Tensor(a!) order, str what, float scale, bool causal, str cast) -> ()")
 _OWNERS: weakref.WeakValueDictionary[int, CompiledTaps] = weakref.WeakValueDictionary()
 _SDPA = F.scaled_dot_product_attention
 _RUNNING: list[tuple[CompiledTaps, str]] = []
 
 
 def _mark(
-    tensors: list[Tensor], order: Tensor, owner: int, what: str, scale: float, causal: bool, cast: str
+    tensors: list[Tensor], order: Tensor, what: str, scale: float, causal: bool, cast: str
 ) -> None:
     if what == "attention":
         if _RUNNING:
             taps, name = _RUNNING[-1]
             taps.attention(name, tensors, scale, causal, cast)
-    elif owner in _OWNERS:
-        _OWNERS[owner].mark(what, *tensors)
+    else:
+        for taps in list(_OWNERS.values()):  # of two models of one class the second may run the graph of the first
+            taps.mark(what, *tensors)
 
 
 def _mark_fake(*_: object) -> None:
@@ -59,7 +61,7 @@ def _watched_sdpa(*args: Any, **kwargs: Any) -> Tensor:
         device = q.device.type
         cast = str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else ""
         factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-        torch.ops.stabilitylens.mark(tensors, _ORDER, 0, "attention", factor, bool(given.get("is_causal")), cast)
+        torch.ops.stabilitylens.mark(tensors, _ORDER, "attention", factor, bool(given.get("is_causal")), cast)
     return _SDPA(*args, **kwargs)
 
 
@@ -97,6 +99,8 @@ class CompiledTaps:
                 self._handles.append(block.register_forward_pre_hook(before))
                 self._handles.append(block.register_forward_hook(after))
         _patch(+1)
+        if blocks:
+            _forget_graphs(model)
 
     def remove(self) -> None:
         """Take the hooks off and put torch's function back."""
@@ -109,24 +113,26 @@ class CompiledTaps:
         if torch.compiler.is_compiling() and torch.is_grad_enabled():
             x = main_tensor(args)
             if x is not None:
-                _put(x, next(module.parameters()), self._id, "begin")
+                _put(x, next(module.parameters()), "begin")
 
     def _after(self, module: nn.Module, _args: tuple[Any, ...], out: Any) -> None:
         if torch.compiler.is_compiling() and torch.is_grad_enabled():
-            x, owner = main_tensor(out), self._id
+            x = main_tensor(out)
             if x is not None:
                 sign = next(module.parameters())
-                _put(x, sign, owner, "end")
+                _put(x, sign, "end")
                 if self._gradients and x.requires_grad:
-                    x.register_hook(lambda grad: _put(grad, sign, owner, "gradient"))
+                    x.register_hook(lambda grad: _put(grad, sign, "gradient"))
 
     def mark(self, what: str, tensor: Tensor, sign: Tensor) -> None:
         """What an operator in the graph saw, at run time."""
         backward = torch._C._current_graph_task_id() != -1
         if not self._wanted() or (what == "gradient") != backward:
             return
-        self._taps.compiled = True
         name = self._name_of(sign)
+        if name is None:
+            return
+        self._taps.compiled = True
         if what == "begin":
             self._calls = 0
             _RUNNING[:] = [(self, name)]
@@ -136,9 +142,9 @@ class CompiledTaps:
         else:
             self._taps.gradient((name, 0), tensor)
 
-    def _name_of(self, sign: Tensor) -> str:
-        """The block whose first parameter this is."""
-        return next(n for n, b in self._blocks.items() if next(b.parameters()).data_ptr() == sign.data_ptr())
+    def _name_of(self, sign: Tensor) -> str | None:
+        """The block whose first parameter this is; None where it is another model's."""
+        return next((n for n, b in self._blocks.items() if next(b.parameters()).data_ptr() == sign.data_ptr()), None)
 
     def attention(self, name: str, tensors: list[Tensor], scale: float, causal: bool, cast: str) -> None:
         """An attention call inside a block, at run time."""
@@ -152,8 +158,19 @@ class CompiledTaps:
             self._taps.attention_call(place, Call(tuple(tensors), lambda: call), dtype)
 
 
-def _put(x: Tensor, sign: Tensor, owner: int, what: str) -> None:
-    torch.ops.stabilitylens.mark([x.detach(), sign.detach()], _ORDER, owner, what, 1.0, False, "")
+def _put(x: Tensor, sign: Tensor, what: str) -> None:
+    torch.ops.stabilitylens.mark([x.detach(), sign.detach()], _ORDER, what, 1.0, False, "")
+
+
+def _forget_graphs(model: nn.Module) -> None:
+    """Have code of the model that was compiled for another one traced anew: torch's guards overlook hooks."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        wrapper = dynamo.external_utils.wrap_inline(nn.Identity())
+        for forward in (wrapper, *{getattr(type(module), "forward", None) for module in model.modules()}):
+            code = getattr(forward, "__code__", None)
+            if code is not None:
+                dynamo.eval_frame.reset_code(code)
 
 
 def _patch(users: int) -> None:

@@ -16,6 +16,7 @@ from stabilitylens.hooks.whole import WholeParameters, WholeSubject, WholeTaps
 
 COMPILED_AFTER = "the forward runs compiled, where only blocks and scaled dot-product attention are observed"
 COMPILED_CACHE = "the forward runs compiled with a key-value cache in it: set use_cache=False for training"
+NO_GRADIENT = "no parameter had a gradient when the optimizer stepped"
 NO_FORWARD = "no forward of the model was seen: call the model itself, model(…), with gradients enabled"
 
 
@@ -37,7 +38,7 @@ def _reasons(
         why = unread or f"the parameters are sharded over processes, and {subject.apart}"
         yield from ((name, why) for name in ("grad_norm", "param_norm", "update_ratio", "adam_rms"))
     elif "grad_norm" not in names:
-        yield "grad_norm", "lens.grads_ready() was not called before the optimizer's step, so gradients may be clipped"
+        yield "grad_norm", NO_GRADIENT if not parameters.with_gradient else "lens.grads_ready() was not called before the optimizer's step, so gradients may be clipped"
     if not subject.blocks:
         yield "resid_rms", "no repeated blocks were found in the model"
     elif "resid_rms" not in names:
@@ -60,7 +61,7 @@ def _reasons(
     if "update_ratio" not in names:
         yield "update_ratio", "the optimizer took no step on the model's parameters"
     if "adam_rms" not in names:
-        yield "adam_rms", "the optimizer keeps no second moment of its parameters' shape"
+        yield "adam_rms", NO_GRADIENT if not parameters.with_gradient else "the optimizer keeps no second moment of its parameters' shape"
 
 
 def _fused_reason(taps: ForwardTaps | WholeTaps) -> str | None:

@@ -19,10 +19,11 @@ from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.head import find_head
 from stabilitylens.hooks.loop_scalars import LoopScalars
-from stabilitylens.hooks.optimizers import after_closure, current_scale, highest_rate, is_unscaled, unwrapped
+from stabilitylens.hooks.optimizers import after_closure, highest_rate, unwrapped
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
+from stabilitylens.hooks.scaling import Scaling
 from stabilitylens.hooks.selection import taps_of
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.hooks.subject import Subject
@@ -30,6 +31,9 @@ from stabilitylens.hooks.taps import FORWARD, ForwardTaps
 from stabilitylens.hooks.together import ranks_of, together
 from stabilitylens.metrics import Metric, compute
 from stabilitylens.recipe import Recipe
+
+#: the taps of which one at least reads every gradient
+GRADIENTS = frozenset({"grad", "grad_clipped"})
 
 
 class Lens:
@@ -54,7 +58,7 @@ class Lens:
         guard: Guard,
     ) -> None:
         self.guard, self.logdir = guard, logdir
-        self._subject, self._optimizers, self._scaler = subject, list(optimizers), scaler
+        self._subject, self._optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
         ranks = ranks_of(every, guard)
         self._cadence = cadence(every, guard, ranks.agree) if ranks is not None else cadence(every, guard)
         self._metrics, self._wanted = metrics, taps_of(metrics)
@@ -97,8 +101,8 @@ class Lens:
         """
         self._note_scale()
         self._parameters.adopt(self._optimizers, self._subject.trainable)
-        for some in [unwrapped(optimizer)] if optimizer is not None else self._by_scale():
-            self._read_gradients("grad", some, self._pending_scale(some))
+        for some in [unwrapped(optimizer)] if optimizer is not None else self._scaling.groups(self._optimizers):
+            self._read_gradients("grad", some, self._scaling.pending(some, self._scalars.get("loss_scale")))
         self._gradients_read = True
 
     def step(self, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
@@ -125,6 +129,9 @@ class Lens:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint: call it before the first step; what was recorded after it is superseded."""
+        if not isinstance(state.get("step_number"), int):
+            self.guard.say("load_state_dict() was given no state of a lens, so steps are counted from where they are")
+            return
         self.step_number = self._first_step = int(state["step_number"])
         self._recorder.resume()
         self._begin_step()
@@ -138,6 +145,8 @@ class Lens:
         for call in (*self._closing, self._entry.remove, self._compiled.remove, *(handle.remove for handle in self._handles)):
             call()
         self._subject.release()
+        if self.step_number == self._first_step and (self._taps.ran or self._updated):
+            self.guard.say("lens.step() was never called, so nothing is recorded: call lens.step(loss) after optimizer.step()")
         if self._together is not None:
             self._together.close(self.step_number)
         self._recorder.close(self.step_number)
@@ -162,7 +171,7 @@ class Lens:
         self._norms: dict[tuple[str, int], Tensor] = {}
         self._rates: dict[int, float] = {}
         self._stepping: Counter[int] = Counter()
-        self._gradients_read = False
+        self._gradients_read = self._scaled_rows = False
         self._updated = False
         self._note_scale()
 
@@ -174,19 +183,19 @@ class Lens:
     @guarded("reading the loss scale")
     def _note_scale(self) -> None:
         """Keep the factor that this step's loss is multiplied by, before the scaler moves on to the next."""
-        if self._scaler is not None and self._scaler.is_enabled():
-            self._scalars["loss_scale"] = current_scale(self._scaler)
+        factor = self._scaling.now()
+        if factor is not None:
+            self._scalars["loss_scale"] = factor
 
-    def _pending_scale(self, optimizer: Optimizer | None) -> Tensor | float | None:
-        """What still multiplies the gradients: the scaler's factor until it has unscaled them."""
-        if "loss_scale" not in self._scalars or (optimizer is not None and is_unscaled(self._scaler, optimizer)):
-            return None
-        return self._scalars["loss_scale"]
-
-    def _by_scale(self) -> list[Optimizer | None]:
-        """The optimizers one by one where the scaler has unscaled the gradients of some of them, else all at once."""
-        done = [is_unscaled(self._scaler, o) for o in self._optimizers]
-        return list(self._optimizers) if any(done) else [None]
+    def _begin_unscaled(self) -> None:
+        """Forget what was read of this step's gradients: a scaler that nobody told of had multiplied them."""
+        self._norms.clear()
+        self._scalars.pop("grad_norm", None)
+        self._scaled_rows, self._gradients_read = self._gradients_read, False
+        self.guard.say(
+            "a gradient scaler steps the optimizer and was not passed to attach(), so gradients are recorded unscaled from "
+            f"step {self.step_number} on: pass scaler= to have those before"
+        )
 
     def _read_gradients(self, tap: str, optimizer: Optimizer | None, scale: Tensor | float | None) -> None:
         mine = None if optimizer is None else self._parameters.owned(optimizer)
@@ -208,6 +217,8 @@ class Lens:
 
     @guarded("reading parameters before the update")
     def _read_before(self, optimizer: Optimizer) -> None:
+        if not self._updated and self._scaling.adopted():
+            self._begin_unscaled()
         self._updated = True
         self._note_scale()
         if not self._gradients_read:
@@ -242,6 +253,11 @@ class Lens:
         self._began = now
         if self._optimizers and not self._updated:
             self._scalars["skipped"] = 1.0
+        if self._updated and self._sampling and self._wanted & GRADIENTS and self._together is None and self._parameters.idle:
+            self.guard.say(
+                "no trainable parameter had a gradient when the optimizer stepped, so nothing is learned: "
+                "gradients are cleared before the step, or none reaches the parameters"
+            )
         self._scalars |= self._loop.numbers(extra)
         self._recorder.step(self.step_number, self._scalars)
         self._cadence.note(self._scalars)
@@ -268,6 +284,8 @@ class Lens:
         self._recorder.arrived(numbers)
         if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
+        if self._scaled_rows:
+            rows.pop("grad", None)
         return rows
 
     def _layout(self) -> Layout:

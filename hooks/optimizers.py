@@ -57,15 +57,3 @@ def highest_rate(optimizers: Iterable[Optimizer], so_far: Tensor | float | None 
         return max(map(float, rates), default=float("nan"))
     device = tensors[0].device
     return torch.stack([torch.as_tensor(r, dtype=torch.float64).reshape(()).to(device) for r in rates]).max()
-
-
-def current_scale(scaler: Any) -> Tensor | float:
-    """The factor that a gradient scaler multiplies the loss by, as a copy on its device where it is one already."""
-    scale = getattr(scaler, "_scale", None)
-    return scale.detach().clone() if isinstance(scale, Tensor) else float(scaler.get_scale())
-
-
-def is_unscaled(scaler: Any, optimizer: Optimizer) -> bool:
-    """Whether a gradient scaler has divided an optimizer's gradients already in this step."""
-    state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
-    return getattr(state.get("stage"), "name", "READY") != "READY"

@@ -66,6 +66,11 @@ class ParameterTaps:
                 self.parameters.append(parameter)
         self._foreign |= {id(p) for p in strangers} - self._index.keys()
 
+    @property
+    def idle(self) -> bool:
+        """Whether there are parameters, and none has a gradient."""
+        return bool(self.parameters) and all(p.grad is None for p in self.parameters) and not self.with_gradient
+
     def owned(self, optimizer: Optimizer) -> list[int]:
         """Indices of the parameters that an optimizer updates."""
         return [self._index[id(p)] for g in optimizer.param_groups for p in g["params"] if id(p) in self._index]

@@ -18,6 +18,8 @@ def selected(names: Iterable[str] | None) -> tuple[Metric, ...]:
     Raises:
         BadInput: there is no such metric.
     """
+    if names is not None and not isinstance(names, Iterable):
+        raise BadInput(f"metrics={names!r} is no list of metrics; pass their names, as ['grad_norm']")
     default = [metric.name for metric in METRICS if not metric.opt_in]
     given = ["default"] if names is None else [names] if isinstance(names, str) else list(names)
     wanted = [name for one in given for name in (default if one == "default" else [one])]

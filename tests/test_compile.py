@@ -132,6 +132,38 @@ def test_attaching_to_a_compiled_model_says_what_to_do_and_observes_the_paramete
     assert "attach before torch.compile" in run.why_missing("resid_rms")
 
 
+def test_models_of_one_class_in_one_process_are_each_observed(tmp_path):
+    torch._dynamo.reset()
+
+    def made(logdir):
+        model = Decoder(depth=2)
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        lens = sl.attach(model, optimizer, logdir, every=1) if logdir else None
+        return torch.compile(model, backend="aot_eager", fullgraph=True), optimizer, lens
+
+    def step(model, optimizer, lens):
+        loss = loss_of(model, tokens())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if lens:
+            lens.step(loss)
+
+    bare = made(None)
+    step(*bare)  # its graph has no operators of ours, and must not be taken for those that follow
+    first, second = made(tmp_path / "first"), None
+    step(*first)
+    second = made(tmp_path / "second")
+    for _ in range(2):
+        for loop in (second, bare, first):
+            step(*loop)
+    for lens, name, steps in ((first[2], "first", 3), (second[2], "second", 2)):
+        assert not lens.guard.failures
+        lens.close()
+        run = sl.load(tmp_path / name)
+        assert run["resid_rms"].steps.tolist() == run["max_attn_logit"].steps.tolist() == list(range(1, steps + 1))
+
+
 def test_torchs_function_is_put_back(tmp_path):
     before = torch.nn.functional.scaled_dot_product_attention
     model = EncoderClassifier()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -39,6 +39,19 @@ OutputOption = Annotated[
 FailOption = Annotated[
     Level | None, typer.Option("--fail-on", help="Exit with 1 if a finding or an incident is at least this severe.")
 ]
+
+
+def refuse_overwriting(output: Path | None, inputs: Iterable[str]) -> None:
+    """A report never takes the place of what it was made from.
+
+    Raises:
+        BadInput: the output is one of the inputs, or a file that lies in one and is there already.
+    """
+    if output is None or not output.exists():
+        return
+    for given in map(Path, inputs):
+        if given.exists() and (output.samefile(given) or (given.is_dir() and given.resolve() in output.resolve().parents)):
+            raise BadInput(f"{output} is part of what was to be read, and would be overwritten; give -o another file")
 
 
 def deliver(report: Report, form: Format, output: Path | None, fail_on: Level | None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stabilitylens.cli._output import OutputOption, pour
+from stabilitylens.cli._output import OutputOption, pour, refuse_overwriting
 
 
 class Form(StrEnum):
@@ -29,6 +29,7 @@ def compare(
 
     Of more than two runs: which trait those that failed share, and the healthy run nearest to each.
     """
+    refuse_overwriting(output, paths or [])
     from stabilitylens._compare import compare as compare_runs
 
     found = compare_runs(*paths or [])

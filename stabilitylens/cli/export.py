@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from stabilitylens.cli._output import refuse_overwriting
 from stabilitylens.errors import BadInput
 
 
@@ -47,6 +48,7 @@ def export(
         raise BadInput("Parquet is no text for a terminal; give it a file, as in -o run.parquet")
     if output is not None and output.is_dir():
         raise BadInput(f"cannot write {output}: it is a folder; give -o a file")
+    refuse_overwriting(output, [path])
     run = load(path)
     if output is None:
         EXPORTERS[to.value](run, sys.stdout.buffer)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stabilitylens.cli._output import FailOption, Format, FormatOption, OutputOption, deliver
+from stabilitylens.cli._output import FailOption, Format, FormatOption, OutputOption, deliver, refuse_overwriting
 
 LossOption = Annotated[str | None, typer.Option("--loss", metavar="KEY", help="Which series is the loss, as the log names it.")]
 
@@ -22,6 +22,7 @@ def postmortem(
 
     Several runs are laid side by side on the same scales.
     """
+    refuse_overwriting(output, paths)
     from stabilitylens._postmortem import postmortem as explain_runs
 
     deliver(explain_runs(*paths, loss=loss), form, output, fail_on)
