@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -51,7 +52,7 @@ def current_scale(scaler: Any) -> Tensor | float:
 
 def scaler_above(depth: int = 12) -> Any:
     """The gradient scaler in whose ``step`` an optimizer is being stepped; None where there is none."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(depth):
         if frame is None:
             return None
@@ -59,7 +60,7 @@ def scaler_above(depth: int = 12) -> Any:
             owner = frame.f_locals.get("self")
             if hasattr(owner, "unscale_") and hasattr(owner, "_per_optimizer_states"):
                 return owner
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 
