@@ -9,8 +9,20 @@ import numpy as np
 
 from stabilitylens.metrics import Sample
 from stabilitylens.moments import (
-    AdamMoments, AttentionMoments, CappedMoments, ExpertGradMoments, ExpertMoments, FourthMoments, GainMoments,
-    KeyValueMoments, LogitMoments, Moments, NormMoments, RouterMoments, SlopeMoments, Statistics,
+    AdamMoments,
+    AttentionMoments,
+    CappedMoments,
+    ExpertGradMoments,
+    ExpertMoments,
+    FourthMoments,
+    GainMoments,
+    KeyValueMoments,
+    LogitMoments,
+    Moments,
+    NormMoments,
+    RouterMoments,
+    SlopeMoments,
+    Statistics,
 )
 
 NORMS, EXPERTS, TOP_K = 5, 6, 2
