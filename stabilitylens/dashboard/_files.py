@@ -44,6 +44,7 @@ class ArrayFollower:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = self._end = 0
+        self.damaged: list[tuple[int, int]] = []
         self.headers: list[tuple[float, str]] = []
         self.restart: int | None = None
         self._layouts: dict[tuple[bytes, int], list[Stretch]] = {}
@@ -63,6 +64,7 @@ class ArrayFollower:
             prefix = unpack_prefix(tail[start:start + length].data)
             if prefix is not None and prefix.version <= VERSION:
                 self._take(self._end + start, prefix, tail[start:])
+        self.damaged += _inner(frames.gaps, len(tail), self._end)
         self._end += frames.gaps[-1][0] if frames.gaps and frames.gaps[-1][1] == len(tail) else len(tail)
         self.release()
         return True
@@ -105,6 +107,7 @@ class EventFollower:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = self._end = 0
+        self.damaged: list[tuple[int, int]] = []
         self.files: list[EventFile] = []
 
     def grow(self) -> bool:
@@ -115,6 +118,7 @@ class EventFollower:
         self.size = size
         found = read_events(self.path) if not self._end else self._tail()
         length = size - self._end
+        self.damaged += _inner(found.gaps, length, self._end)
         self._end += found.gaps[-1][0] if found.gaps and found.gaps[-1][1] >= length else length
         found.scalars = {tag: points for tag, points in found.scalars.items() if tag.kind != DASHBOARD}
         found.others = [other for other in found.others if other.kind != DASHBOARD]
@@ -131,6 +135,11 @@ class EventFollower:
                 part.write(file.read(self.size - self._end))
             part.flush()
             return read_events(Path(part.name))
+
+
+def _inner(gaps: tuple[tuple[int, int], ...], length: int, offset: int) -> list[tuple[int, int]]:
+    """Damaged bytes of a file; what is skipped at its end may still be being written."""
+    return [(offset + start, offset + stop) for start, stop in gaps if stop < length]
 
 
 def _joined(files: list[EventFile]) -> EventFile:

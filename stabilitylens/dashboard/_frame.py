@@ -56,7 +56,8 @@ def _head(subject: Subject) -> Text:
     pace = f", {number(float(np.nanmedian(times)))} s a step" if np.isfinite(times).any() else ""
     severities = [f.severity or "info" for f in subject.by_verdict("fired")] + [i.severity for i in subject.incidents]
     style = STYLES[next((name for name in STYLES if name in severities), "info")] if severities else "bold green"
-    return Text.assemble((subject.name, "bold"), f"  step {last:,}{pace}\n", (sentence(subject.headline), style))
+    notes = "".join(f"\n{note}" for note in run.notes)
+    return Text.assemble((subject.name, "bold"), f"  step {last:,}{pace}\n", (sentence(subject.headline), style), notes)
 
 
 def _curves(run: Run, room: int) -> RenderableType:

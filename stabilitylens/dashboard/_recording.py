@@ -66,6 +66,7 @@ class Snapshot:
     tracks: dict[str, Track] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     superseded: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def worse(self, name: str) -> Worse:
         """The worrying end of a series."""
@@ -79,7 +80,7 @@ class Snapshot:
     def run(self, path: str, every: dict[str, int] | None = None) -> Run:
         """As a run for the rules and detectors, of an array every so many samples."""
         series = {name: _series(track, self.header, (every or {}).get(name, 1)) for name, track in self.tracks.items()}
-        return Run(path, series, self.header, "recording", self.events)
+        return Run(path, series, self.header, "recording", self.events, notes=list(self.notes))
 
 
 def _series(track: Track, header: Header, every: int) -> Series:
@@ -152,6 +153,10 @@ class Recording:
             tracks={t.name: t for t in sorted(tracks, key=lambda t: len(t.axes) > 0)},
             events=sorted((event for kept, _ in parts for event in kept.events), key=lambda event: event.step),
             superseded=[_span(lost) for _, lost in parts if lost.series],
+            notes=[
+                f"a part of {path.name} is damaged and was skipped (bytes {start} to {stop})"
+                for path, file in self._files.items() for start, stop in file.damaged
+            ],
         )
 
 

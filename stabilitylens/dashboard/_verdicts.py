@@ -60,6 +60,7 @@ def judged(name: str, snapshot: Snapshot) -> dict[str, Any]:
         "findings": [_plain(finding.to_dict() | {"target": target(finding, run)}) for finding in findings],
         "incidents": [_plain(incident.to_dict()) for incident in incidents],
         "thinned": every,
+        "notes": snapshot.notes,
     }
 
 

@@ -59,9 +59,13 @@ export function findingsView() {
       onclick: () => { shown.severities[shown.severities.has(severity) ? "delete" : "add"](severity); draw(); },
     }, `${MARKS[severity]} ${severity} ${of("fired").filter(({ finding }) => (finding.severity ?? "info") === severity).length}`)));
     const listed = of(shown.verdict).filter(({ finding }) => shown.verdict !== "fired" || shown.severities.has(finding.severity ?? "info"));
+    const worst = ({ finding }) => Object.keys(MARKS).indexOf(finding.severity ?? "info");
+    if (shown.verdict === "fired") listed.sort((a, b) => worst(a) - worst(b));
     fill(list, ...(listed.length ? listed.map(({ run, finding }) => entry(run, finding)) : [el("li", { class: "note" }, "none")]));
     const thinned = state.chosen.flatMap((run) => Object.entries(state.verdicts.get(run)?.thinned ?? {}));
-    note.textContent = thinned.length ? `Judged on a part of the samples, for the record is large (${thinned.map(([name, n]) => `every ${n}th of ${name}`).join(", ")}); stabilitylens postmortem judges all.` : "";
+    const notes = state.chosen.flatMap((run) => (state.verdicts.get(run)?.notes ?? []).map((text) => `${run}: ${text}.`));
+    const part = thinned.length ? `Judged on a part of the samples, for the record is large (${thinned.map(([name, n]) => `every ${n}th of ${name}`).join(", ")}); stabilitylens postmortem judges all.` : "";
+    note.textContent = [...notes, part].filter(Boolean).join(" ");
   }
 
   on(["verdicts", "chosen"], draw);
