@@ -121,7 +121,7 @@ def test_rms_norm_rounding_modes_are_those_of_the_models():
 @settings(max_examples=40)
 def test_size_of_a_token_does_not_matter(scale, name):
     layer, x = randomised(make_norm(name, D, eps=1e-12).double()), tokens(4, 3, D)
-    assert torch.allclose(layer(scale * x), layer(x), rtol=1e-6, atol=1e-6)
+    assert torch.allclose(layer(scale * x), layer(x), rtol=1e-5, atol=1e-5)
 
 
 @given(shift=st.floats(-50, 50))
