@@ -77,7 +77,7 @@ def test_it_follows_in_a_terminal_until_it_is_interrupted(tmp_path: Path) -> Non
     writer = record(tmp_path, run, until=100)
     ours, theirs = pty.openpty()
     code = "import sys; from stabilitylens.cli import main; main(sys.argv[1:])"
-    process = subprocess.Popen([sys.executable, "-c", code, "watch", ".", "--interval", "0.3"], cwd=tmp_path, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"})
+    process = subprocess.Popen([sys.executable, "-c", code, "watch", str(tmp_path), "--interval", "0.3"], stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm", "COLUMNS": "400"})
     said = b""
     try:
         said += _until(ours, b"step 99")
