@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stabilitylens.hooks.shares import first_row, part_of
+from stabilitylens.kernels import sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ def gradient_rows(experts: Experts, scale: Tensor | float | None = None) -> Tens
     for parameter, held, part in fused:
         mine = torch.arange(len(part), device=part.device) + first_row(parameter)
         flat = part.reshape(len(part), -1) if part.numel() else part.new_zeros(len(part), 1)
-        of_rows = torch.stack((torch.full_like(mine, part[:1].numel(), dtype=torch.float64), _squares(flat, 1)), -1)
+        of_rows = torch.stack((torch.full_like(mine, part[:1].numel(), dtype=torch.float64), _squares_of_rows(flat)), -1)
         rows.index_add_(0, mine * held // parameter.shape[0], of_rows)
     for i, part in single:
         rows[i, 0] += part.numel()
-        rows[i, 1] += _squares(part)
+        rows[i, 1] += sum_of_squares(part)
     if scale is not None:
         rows[:, 1] /= scale * scale
     return rows
@@ -101,7 +102,7 @@ def _part(parameter: nn.Parameter) -> Tensor | None:
     return None if parameter.grad is None else part_of(parameter.grad, parameter)
 
 
-def _squares(part: Tensor, dim: int | None = None) -> Tensor:
+def _squares_of_rows(part: Tensor) -> Tensor:
     wide = torch.float64 if part.dtype is torch.float64 else torch.float32
-    norms: Tensor = torch.linalg.vector_norm(part, dim=dim, dtype=wide)
+    norms: Tensor = torch.linalg.vector_norm(part, dim=1, dtype=wide)
     return norms.double().square()

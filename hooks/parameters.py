@@ -69,7 +69,7 @@ class ParameterTaps:
     @property
     def idle(self) -> bool:
         """Whether there are parameters, and none has a gradient."""
-        return bool(self.parameters) and all(p.grad is None for p in self.parameters) and not self.with_gradient
+        return bool(self.parameters) and not self.with_gradient and all(p.grad is None for p in self.parameters)
 
     def owned(self, optimizer: Optimizer) -> list[int]:
         """Indices of the parameters that an optimizer updates."""
@@ -109,7 +109,7 @@ class ParameterTaps:
             summand = summand_of(parameter.grad, parameter)
             if summand is not None and keep:
                 self.partial.note(tap, i, summand, scale)
-        sums = self._rows(tap, seen, scale) if keep else self._sums(seen)
+        sums = self._rows(tap, seen, scale) if keep else sums_of_squares([values_of(g) for g in seen.values()])
         return self._norm(seen, sums, unknown, only, scale)
 
     def _rows(self, tap: str, seen: dict[int, Tensor], scale: Tensor | float | None) -> Tensor:
@@ -123,10 +123,6 @@ class ParameterTaps:
         self._slots.put_each(tap, seen, rows)
         self.with_gradient |= seen.keys()
         return sums
-
-    @staticmethod
-    def _sums(seen: dict[int, Tensor]) -> Tensor:
-        return sums_of_squares([values_of(g) for g in seen.values()])
 
     def _norm(
         self, seen: dict[int, Tensor], sums: Tensor, unknown: list[int], only: Iterable[int] | None, scale: Tensor | float | None

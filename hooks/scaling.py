@@ -20,15 +20,17 @@ class Scaling:
 
     def __init__(self, scaler: Any) -> None:
         self._scaler = scaler
+        self._looked = scaler is not None
 
     def now(self) -> Tensor | float | None:
         """The factor of the loss; None without a scaler."""
         return current_scale(self._scaler) if self._scaler is not None and self._scaler.is_enabled() else None
 
     def adopted(self) -> bool:
-        """Whether the optimizer is being stepped by a scaler that nobody told of; it is known from now on."""
-        if self._scaler is not None:
+        """Whether the optimizer is being stepped by a scaler that nobody told of; looked for at the first step that is taken."""
+        if self._looked:
             return False
+        self._looked = True
         found = scaler_above()
         if found is None or not found.is_enabled():
             return False

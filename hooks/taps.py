@@ -20,7 +20,7 @@ from stabilitylens.hooks.opaque import autocast_dtype, observe
 from stabilitylens.hooks.origins import OriginWatch
 from stabilitylens.hooks.routing import RouterWatch
 from stabilitylens.hooks.slots import Slots
-from stabilitylens.kernels import fourth_moments, log_partition, moments, second_moments
+from stabilitylens.kernels import fourth_moments, log_partition, norm_row, second_moments
 
 #: the taps of a forward and its backward
 FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "key_value", "logits"}) | frozenset(
@@ -168,7 +168,7 @@ class ForwardTaps:
         self.layers[site] = None
         self.precision = _precision(out)
         if "resid" in self._wanted:
-            observe(lambda x: self._slots.add("resid", site, moments(x)), out)
+            observe(lambda x: self._slots.add("resid", site, second_moments(x)), out)
         if "resid_4" in self._wanted:
             observe(lambda x: self._slots.add("resid_4", site, fourth_moments(x)), out)
 
@@ -176,7 +176,7 @@ class ForwardTaps:
     def gradient(self, site: Site, grad: Tensor) -> None:
         """The gradient of the residual stream after a block."""
         if "resid_grad" in self._wanted:
-            observe(lambda g: self._slots.add("resid_grad", site, second_moments(g)), grad)
+            observe(lambda g: self._slots.add("resid_grad", site, norm_row(g)), grad)
 
     def _branch(self, branch: Tensor, stream: Tensor) -> None:
         if not self._inside:
@@ -188,8 +188,8 @@ class ForwardTaps:
             return
 
         def record(added: Tensor, to: Tensor) -> None:
-            self._slots.add("branch", key, second_moments(added))
-            self._slots.add("stream", key, second_moments(to))
+            self._slots.add("branch", key, norm_row(added))
+            self._slots.add("stream", key, norm_row(to))
 
         observe(record, branch, stream)
 

@@ -21,7 +21,7 @@ NOTE = "<!-- Generated from the docstrings by `make docs`; edit those. -->"
 
 def rules_md() -> str:
     """The pages of all rules of this package, after a table of them."""
-    ours = sorted((m for m in RULES if _is_ours(m.check)), key=lambda m: m.check.__module__)  # whatever was imported first
+    ours = [member for member in RULES if _is_ours(member.check)]
     rows = [f"| [{r.code}](#{_anchor(f'{r.code} {r.name}')}) | {r.name} | {r.summary} |" for r in ours]
     table = ["| code | name | clear means |", "|---|---|---|", *rows]
     intro = (
@@ -33,7 +33,7 @@ def rules_md() -> str:
 
 def metrics_md() -> str:
     """The pages of all metrics of this package, after a table of them."""
-    ours = sorted((m for m in METRICS if _is_ours(m.function)), key=lambda m: m.function.__module__)  # whatever was imported first
+    ours = [member for member in METRICS if _is_ours(member.function)]
     rows = [f"| [{m.name}](#{_anchor(m.name)}) | {m.unit} | {axes_in_words(m)} | {source_in_words(m)} |" for m in ours]
     table = ["| metric | unit | axes | taken |", "|---|---|---|---|", *rows]
     intro = (
@@ -45,7 +45,7 @@ def metrics_md() -> str:
 
 def formats_md() -> str:
     """The pages of all readers of this package, after a table of them."""
-    ours = sorted((m for m in READERS if _is_ours(m.read)), key=lambda m: m.read.__module__)  # whatever was imported first
+    ours = [member for member in READERS if _is_ours(member.read)]
     cells = [(f"[{r.name}](#{_anchor(r.name)})", r.summary.replace("|", r"\|")) for r in ours]
     rows = [f"| {name} | {summary} |" for name, summary in cells]
     table = ["| reader | reads |", "|---|---|", *rows]
@@ -69,7 +69,7 @@ def recipes_md() -> str:
 
 def suspects_md() -> str:
     """The pages of all suspects of this package, after a table of them."""
-    ours = sorted((m for m in SUSPECTS if _is_ours(m.weigh)), key=lambda m: m.weigh.__module__)  # whatever was imported first
+    ours = [member for member in SUSPECTS if _is_ours(member.weigh)]
     rows = [f"| [{s.name}](#{_anchor(s.name)}) | {s.summary} |" for s in ours]
     intro = (
         "What may have caused an incident. Each suspect weighs what speaks for it and against it as log odds on a prior; weights and "

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Member = TypeVar("Member")
+Given = TypeVar("Given", bound=Callable[..., Any])
 
 
 class Registry(Generic[Member]):
@@ -26,10 +27,14 @@ class Registry(Generic[Member]):
     def __init__(self, package: str) -> None:
         self.package = package
         self._members: dict[str, Member] = {}
+        self._modules: dict[str, str] = {}
         self._scanned = False
 
-    def add(self, name: str, member: Member) -> None:
+    def add(self, name: str, member: Member, of: Callable[..., Any] | None = None) -> None:
         """Register a member.
+
+        Args:
+            of: the function or class that its file defines, whose module gives it its place; last where there is none.
 
         Raises:
             ValueError: another member has this name already.
@@ -37,15 +42,28 @@ class Registry(Generic[Member]):
         if name in self._members:
             raise ValueError(f"{self.package} has two members called {name!r}; rename one of them")
         self._members[name] = member
+        self._modules[name] = "" if of is None else of.__module__
+
+    def named(self, name: str) -> Callable[[Given], Given]:
+        """A decorator that registers a function or a class as it is, under a name."""
+
+        def register(member: Given) -> Given:
+            self.add(name, member, member)  # type: ignore[arg-type]
+            return member
+
+        return register
 
     def _scan(self) -> None:
         if self._scanned:
             return
         self._scanned = True
         folder = importlib.import_module(self.package)
-        for module in sorted(m.name for m in pkgutil.iter_modules(folder.__path__)):
-            if not module.startswith("_"):
-                importlib.import_module(f"{self.package}.{module}")
+        files = [f"{self.package}.{m}" for m in sorted(m.name for m in pkgutil.iter_modules(folder.__path__)) if not m.startswith("_")]
+        for module in files:
+            importlib.import_module(module)
+        place = {module: i for i, module in enumerate(files)}
+        by_file = sorted(self._members, key=lambda name: place.get(self._modules[name], len(files)))  # whatever was imported first
+        self._members = {name: self._members[name] for name in by_file}
         for entry in entry_points(group=self.package):
             entry.load()
 

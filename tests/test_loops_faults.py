@@ -251,7 +251,7 @@ def test_a_full_disk_in_the_middle_of_training_is_said_once_and_training_goes_on
 
 BROKEN = {
     "stabilitylens.hooks.lens.compute": "metrics",
-    "stabilitylens.hooks.taps.moments": "activations",
+    "stabilitylens.hooks.taps.second_moments": "activations",
     "stabilitylens.hooks.taps.statistics": "attention",
     "stabilitylens.hooks.parameters.norm_moments": "parameters",
     "stabilitylens.hooks.parameters.sums_of_squares": "norms",

@@ -22,7 +22,13 @@ def test_sums_of_squares_are_those_of_fp64(sizes: list[int], dtypes: list[torch.
     torch.testing.assert_close(sums_of_squares(tensors), expected.double().reshape(-1), rtol=3e-6, atol=0)
 
 
-def test_the_error_is_that_of_4096_terms_however_long_the_tensor_is() -> None:
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, 1.1])
+def test_equal_elements_are_the_worst_case(value: float) -> None:
+    x = torch.full((1 << 16,), value)
+    assert abs(sums_of_squares([x])[0] / x.double().square().sum() - 1) < 2e-6
+
+
+def test_the_error_is_that_of_a_row_however_long_the_tensor_is() -> None:
     x = torch.randn(1 << 24, generator=torch.Generator().manual_seed(0))
     expected = x.double().square().sum()
     assert abs(sums_of_squares([x])[0] / expected - 1) < 1e-6
@@ -31,7 +37,7 @@ def test_the_error_is_that_of_4096_terms_however_long_the_tensor_is() -> None:
 
 @pytest.mark.parametrize("layout", ["transposed", "strided", "expanded", "scalar", "grad"])
 def test_any_layout(layout: str) -> None:
-    x = torch.randn(64, 96)
+    x = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
     tensor = {
         "transposed": x.T, "strided": x[::3, ::2], "expanded": x[:, :1].expand(64, 96), "scalar": x[0, 0], "grad": x.requires_grad_(),
     }[layout]  # fmt: skip

@@ -15,7 +15,7 @@ from stabilitylens.dashboard._files import ArrayFollower, EventFollower
 from stabilitylens.header import Header, Worse
 from stabilitylens.readers._arrays import is_arrays
 from stabilitylens.readers._merge import Piece, Session, join, split
-from stabilitylens.readers._sessions import _add_events
+from stabilitylens.readers._sessions import add_events, damaged
 from stabilitylens.readers.recording import files_of
 from stabilitylens.run import Event, Run, Series
 from stabilitylens.writers._session import session_of
@@ -154,8 +154,7 @@ class Recording:
             events=sorted((event for kept, _ in parts for event in kept.events), key=lambda event: event.step),
             superseded=[_span(lost) for _, lost in parts if lost.series],
             notes=[
-                f"a part of {path.name} is damaged and was skipped (bytes {start} to {stop})"
-                for path, file in self._files.items() for start, stop in file.damaged
+                damaged(path, *span) for path, file in self._files.items() for span in file.damaged
             ],
         )
 
@@ -167,7 +166,7 @@ def _follower(path: Path) -> ArrayFollower | EventFollower:
 def _add(session: Session, file: ArrayFollower | EventFollower) -> None:
     if isinstance(file, EventFollower):
         for part in file.files:
-            _add_events(session, part)
+            add_events(session, part)
         return
     session.headers += file.headers
     session.restart = file.restart if file.restart is not None else session.restart

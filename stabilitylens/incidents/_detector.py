@@ -24,7 +24,7 @@ DETECTORS: Registry[Detector] = Registry("stabilitylens.incidents")
 
 def detector(find: Callable[[Run], list[Incident]]) -> Callable[[Run], list[Incident]]:
     """Register a detector under its function's name, which is its file's."""
-    DETECTORS.add(find.__name__, Detector(find.__name__, (find.__doc__ or "").strip(), find))
+    DETECTORS.add(find.__name__, Detector(find.__name__, (find.__doc__ or "").strip(), find), find)
     return find
 
 

@@ -1,6 +1,6 @@
 """Sums of squares of many tensors at once: what parameters, gradients and updates are measured by.
 
-One pass over the memory. Rows of 4096 elements are summed in fp32, whose error is then that of 4096 terms, and rows
+One pass over the memory. Rows of 1024 elements are summed in fp32, whose error is then that of 1024 terms, and rows
 add up in fp64; what overflows fp32 is done again in fp64.
 """
 
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stabilitylens.kernels._choice import uses_triton
-from stabilitylens.kernels.tensor_moments import rows_of
+from stabilitylens.kernels.tensor_moments import nonfinite, rows_of
 
 
 def local_part(tensor: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def norm_moments(tensors: Sequence[Tensor]) -> Float[Tensor, "tensor field"]:
     table[:, 0] = torch.tensor([x.numel() for x in tensors], dtype=torch.float64)
     table[:, 3] = totals
     for i in _suspicious(totals):
-        table[i, 5] = tensors[i].numel() - torch.isfinite(tensors[i].detach()).sum().double()
+        table[i, 5] = nonfinite(tensors[i], totals[i])
     return table
 
 

@@ -101,7 +101,7 @@ def metric(
         wanted = (axes,) if isinstance(axes, str) else tuple(axes)
         taps = (needs,) if isinstance(needs, str) else tuple(needs)
         page = inspect.cleandoc(function.__doc__ or "")
-        METRICS.add(function.__name__, Metric(function.__name__, unit, wanted, taps, page, function, not taps, worse, opt_in))
+        METRICS.add(function.__name__, Metric(function.__name__, unit, wanted, taps, page, function, not taps, worse, opt_in), function)
         return function
 
     return register

@@ -16,12 +16,7 @@ Layer = TypeVar("Layer", bound=type[nn.Module])
 
 def norm(name: str) -> Callable[[Layer], Layer]:
     """Register a layer that is made by ``layer(d, **options)`` and maps (…, d) to (…, d)."""
-
-    def add(layer: Layer) -> Layer:
-        NORMS.add(name, layer)
-        return layer
-
-    return add
+    return NORMS.named(name)
 
 
 def make_norm(name: str, d: int, **options: Any) -> nn.Module:

@@ -32,12 +32,7 @@ Wrapper = TypeVar("Wrapper", bound=type[Residual])
 
 def placement(name: str) -> Callable[[Wrapper], Wrapper]:
     """Register a residual wrapper under its name."""
-
-    def add(wrapper: Wrapper) -> Wrapper:
-        PLACEMENTS.add(name, wrapper)
-        return wrapper
-
-    return add
+    return PLACEMENTS.named(name)
 
 
 def residual(name: str, branch: nn.Module, norm: MakeNorm, **options: Any) -> Residual:

@@ -56,7 +56,7 @@ class PeriNorm(Residual):
         return out
 
 
-PLACEMENTS.add("sandwich", PeriNorm)
+PLACEMENTS.add("sandwich", PeriNorm, PeriNorm)
 
 
 @placement("output")

@@ -45,7 +45,7 @@ def reader(*, name: str, sniff: Sniff, most: float = 1.0) -> Callable[[Read], Re
     """
 
     def register(read: Read) -> Read:
-        READERS.add(name, Reader(name, sniff, inspect.cleandoc(read.__doc__ or ""), read, most))
+        READERS.add(name, Reader(name, sniff, inspect.cleandoc(read.__doc__ or ""), read, most), read)
         return read
 
     return register

@@ -43,7 +43,7 @@ def read_sessions(files: list[Path], notes: list[str]) -> list[Session]:
         if isinstance(file, ArrayFile):
             _add_arrays(session, file)
         else:
-            _add_events(session, file)
+            add_events(session, file)
     return [sessions[number] for number in sorted(sessions)]
 
 
@@ -54,9 +54,14 @@ def damage(path: Path, file: ArrayFile | EventFile) -> Iterator[str]:
         if end == size:
             yield f"{path.name} ends in an unfinished or damaged record, which was skipped (bytes {begin} to {end})"
         else:
-            yield f"a part of {path.name} is damaged and was skipped (bytes {begin} to {end})"
+            yield damaged(path, begin, end)
     if file.unread:
         yield f"{file.unread} records of {path.name} were skipped: a newer version of stabilitylens may read them"
+
+
+def damaged(path: Path, begin: int, end: int) -> str:
+    """The sentence on a range of bytes within a file that was skipped."""
+    return f"a part of {path.name} is damaged and was skipped (bytes {begin} to {end})"
 
 
 def _add_arrays(session: Session, file: ArrayFile) -> None:
@@ -75,7 +80,8 @@ def _in_order(blocks: list[Block]) -> list[Piece]:
     return [Piece(whole.steps[order], whole.values[order], whole.axes)]
 
 
-def _add_events(session: Session, file: EventFile) -> None:
+def add_events(session: Session, file: EventFile) -> None:
+    """Take the points and events of an event file into a session."""
     restart = file.restart()
     session.restart = restart if restart is not None else session.restart
     for tag, points in file.scalars.items():

@@ -24,9 +24,4 @@ REPORTERS: Registry[Reporter] = Registry("stabilitylens.reports")
 
 def reporter(name: str) -> Callable[[Reporter], Reporter]:
     """Register a reporter under the name of its format, as ``--format`` takes it."""
-
-    def register(write: Reporter) -> Reporter:
-        REPORTERS.add(name, write)
-        return write
-
-    return register
+    return REPORTERS.named(name)

@@ -134,7 +134,7 @@ def claim(
     def register(measure: Measure) -> Measure:
         name = measure.__name__.replace("_", "-")
         page = inspect.cleandoc(measure.__doc__ or "")
-        CLAIMS.add(name, Claim(name, page, paper, says, expects, measure, conclude, quick, full, bigger, picture))
+        CLAIMS.add(name, Claim(name, page, paper, says, expects, measure, conclude, quick, full, bigger, picture), measure)
         return measure
 
     return register

@@ -96,7 +96,7 @@ def rule(
 
     def register(check: Check) -> Check:
         name, page = check.__name__.replace("_", "-"), inspect.cleandoc(check.__doc__ or "")
-        RULES.add(code, Rule(code, name, tuple(needs), since, page, check, evidence_scale, initial))
+        RULES.add(code, Rule(code, name, tuple(needs), since, page, check, evidence_scale, initial), check)
         return check
 
     return register

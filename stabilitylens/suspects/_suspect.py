@@ -116,7 +116,7 @@ def suspect(*, last: bool = False) -> Callable[[Weigh], Weigh]:
 
     def register(weigh: Weigh) -> Weigh:
         name = weigh.__name__.replace("_", "-")
-        SUSPECTS.add(name, Suspect(name, inspect.cleandoc(weigh.__doc__ or ""), weigh, last))
+        SUSPECTS.add(name, Suspect(name, inspect.cleandoc(weigh.__doc__ or ""), weigh, last), weigh)
         return weigh
 
     return register

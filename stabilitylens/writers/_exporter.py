@@ -28,12 +28,7 @@ EXPORTERS: Registry[Export] = Registry("stabilitylens.writers")
 
 def exporter(name: str) -> Callable[[Export], Export]:
     """Register an exporter under the name of its format, as ``--to`` takes it."""
-
-    def register(write: Export) -> Export:
-        EXPORTERS.add(name, write)
-        return write
-
-    return register
+    return EXPORTERS.named(name)
 
 
 def axes_of(run: Run) -> list[str]:

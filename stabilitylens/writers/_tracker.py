@@ -26,12 +26,7 @@ TRACKERS: Registry[Send] = Registry("stabilitylens.writers")
 
 def tracker(name: str) -> Callable[[Send], Send]:
     """Register a tracker under its name, as ``export --to`` takes it."""
-
-    def register(send: Send) -> Send:
-        TRACKERS.add(name, send)
-        return send
-
-    return register
+    return TRACKERS.named(name)
 
 
 def curves(run: Run) -> dict[str, Series]:
