@@ -61,6 +61,8 @@ BAND = {
     "DyT with SwiGLU on pictures": Case("SL111", None, lambda: static(anatomy(norm_kind="dyt", gated=True, reads_tokens=False))),
     "DeepNorm without warm-up": Case("SL601", "warning", lambda: static(
         anatomy(24, "post", residual_scale=True), replace(RECIPE, warmup_steps=0))),
+    "Post-LN without any warm-up, β2 not known": Case("SL601", "error", lambda: static(
+        anatomy(24, "post"), replace(RECIPE, warmup_steps=0, beta2=None))),
     "18 blocks of DeepNorm": Case("SL102", None, lambda: static(anatomy(18, "post", residual_scale=True), replace(RECIPE, warmup_steps=0))),
     "a short run": Case("SL602", "info", lambda: static(anatomy(), replace(RECIPE, beta2=0.999, total_steps=3000))),
     "RAdam": Case("SL602", None, lambda: static(anatomy(), replace(RECIPE, optimizer="RAdam", warmup_steps=0))),

@@ -226,3 +226,27 @@ def test_no_value_breaks_a_translation(name: str, flat: dict) -> None:
         kind = str(field.type).removesuffix(" | None")
         allowed = {"float": float, "int": int, "str": str, "bool": bool}.get(kind, tuple)
         assert value is None or type(value) is allowed, (field.name, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "field"),
+    [
+        ("learning_rate: banana\nwarmup_steps: 10\n", "learning_rate 'banana'", "lr"),
+        ("optimizer: adamw\nlr: 3e-4\nbeta2: many\n", "beta2 'many'", "beta2"),
+        ("optimizer: adamw\nlr: 3e-4\nbeta2: 1.7\n", "beta2 1.7", "beta2"),
+        ("optimizer: adamw\nlr: 3e-4\nwarmup_steps: -5\n", "warmup_steps -5", "warmup_steps"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_and_not_known(text: str, said: str, field: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    recipe = read_recipe(path)
+    assert getattr(recipe, field) is None
+    assert any("no value that can be used" in note and said in note for note in recipe.notes)
+
+
+@pytest.mark.parametrize("value", ["auto", "null", "-1", "''", "none"])
+def test_a_value_that_leaves_it_to_the_framework_is_no_mistake(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"learning_rate: 1e-4\nadam_beta1: 0.9\nmax_steps: {value}\n")
+    assert not any("no value that can be used" in note for note in read_recipe(path).notes)

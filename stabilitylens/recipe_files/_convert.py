@@ -23,6 +23,17 @@ def number(value: Any) -> float | None:
     return None if math.isnan(found) else found
 
 
+def decay(value: Any) -> float | None:
+    """A decay rate, from 0 to below 1."""
+    found = number(value)
+    return found if found is not None and 0 <= found < 1 else None
+
+
+def means_nothing(value: Any) -> bool:
+    """Whether a value says that the framework is to decide: null, -1, 0, an empty text, ``auto``, ``none``, ``default``."""
+    return value in (None, -1, 0, False) or str(value).strip().lower() in ("", "auto", "none", "null", "default")
+
+
 def whole(value: Any) -> int | None:
     """A number without a fraction and not below zero."""
     found = number(value)

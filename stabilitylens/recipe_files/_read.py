@@ -8,11 +8,14 @@ from typing import Any
 
 from stabilitylens.errors import BadInput
 from stabilitylens.recipe import Recipe
+from stabilitylens.recipe_files._convert import means_nothing
 from stabilitylens.recipe_files._dialect import DIALECTS, Dialect
 from stabilitylens.recipe_files._parse import parse
 
 #: keys that a note names; the others are counted
 NAMED = 6
+#: characters of a value that a note shows
+SHOWN = 60
 ADAM_FIELDS = ("beta1", "beta2", "eps")
 
 
@@ -42,17 +45,24 @@ def read_recipe(path: str | Path) -> Recipe:
 def translate(spoken: Dialect, flat: Mapping[str, Any]) -> Recipe:
     """A flat file in the words of a recipe."""
     fields: dict[str, Any] = {}
+    odd = []
     for key, (field, convert) in spoken.table.items():
         value = convert(flat[key]) if key in flat else None
         if value is not None:
             fields[field] = value
+        elif key in flat and not means_nothing(flat[key]):
+            odd.append(f"{key} {flat[key]!r}"[:SHOWN])
     derived = spoken.derive(flat, fields) if spoken.derive else {}
     said = {field for key, (field, _) in spoken.table.items() if key in flat} | set(derived)
     fields |= {field: value for field, value in derived.items() if value is not None}
     filled = {field: value for field, value in spoken.defaults.items() if field not in said}
     if not adam_like(fields.get("optimizer", filled.get("optimizer"))):
         filled = {field: value for field, value in filled.items() if field not in ADAM_FIELDS}
-    return Recipe(**filled | fields, notes=tuple(_notes(spoken, flat, filled)))
+    return Recipe(**filled | fields, notes=(*_notes(spoken, flat, filled), *_odd(odd)))
+
+
+def _odd(values: list[str]) -> list[str]:
+    return [f"no value that can be used, so it is taken as not known: {', '.join(values[:NAMED])}"] if values else []
 
 
 def adam_like(optimizer: str | None) -> bool:

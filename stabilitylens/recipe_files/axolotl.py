@@ -1,4 +1,4 @@
-from stabilitylens.recipe_files._convert import number, optimizer, positive
+from stabilitylens.recipe_files._convert import decay, number, optimizer, positive
 from stabilitylens.recipe_files._dialect import Dialect, dialect
 from stabilitylens.recipe_files.huggingface import SCHEDULE, derive
 
@@ -10,8 +10,8 @@ axolotl = dialect(
         table={
             "optimizer": ("optimizer", optimizer),
             "learning_rate": ("lr", number),
-            "adam_beta1": ("beta1", number),
-            "adam_beta2": ("beta2", number),
+            "adam_beta1": ("beta1", decay),
+            "adam_beta2": ("beta2", decay),
             "adam_epsilon": ("eps", number),
             "weight_decay": ("weight_decay", number),
             "max_grad_norm": ("max_grad_norm", number),

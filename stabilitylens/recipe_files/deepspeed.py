@@ -1,13 +1,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stabilitylens.recipe_files._convert import number, optimizer, positive, truth, whole
+from stabilitylens.recipe_files._convert import decay, number, optimizer, positive, truth, whole
 from stabilitylens.recipe_files._dialect import Dialect, Flat, dialect
 
 
 def _beta(index: int, flat: Flat) -> float | None:
     betas = flat.get("optimizer.params.betas")
-    return number(betas[index]) if isinstance(betas, list | tuple) and len(betas) > index else None
+    return decay(betas[index]) if isinstance(betas, list | tuple) and len(betas) > index else None
 
 
 def _derive(flat: Flat, fields: Mapping[str, Any]) -> dict[str, Any]:

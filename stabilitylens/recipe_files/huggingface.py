@@ -1,15 +1,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stabilitylens.recipe_files._convert import number, optimizer, positive, truth, whole
+from stabilitylens.recipe_files._convert import decay, number, optimizer, positive, truth, whole
 from stabilitylens.recipe_files._dialect import Convert, Dialect, Flat, dialect
 
 #: keys of TrainingArguments, which LLaMA-Factory shares
 ARGUMENTS: Mapping[str, tuple[str, Convert]] = {
     "optim": ("optimizer", optimizer),
     "learning_rate": ("lr", number),
-    "adam_beta1": ("beta1", number),
-    "adam_beta2": ("beta2", number),
+    "adam_beta1": ("beta1", decay),
+    "adam_beta2": ("beta2", decay),
     "adam_epsilon": ("eps", number),
     "weight_decay": ("weight_decay", number),
     "max_grad_norm": ("max_grad_norm", number),

@@ -1,4 +1,4 @@
-from stabilitylens.recipe_files._convert import number, optimizer, positive, precision, whole
+from stabilitylens.recipe_files._convert import decay, number, optimizer, positive, precision, whole
 from stabilitylens.recipe_files._dialect import Dialect, dialect
 
 nanotron = dialect(
@@ -12,8 +12,8 @@ nanotron = dialect(
         table={
             "optimizer.optimizer_factory.name": ("optimizer", optimizer),
             "optimizer.learning_rate_scheduler.learning_rate": ("lr", number),
-            "optimizer.optimizer_factory.adam_beta1": ("beta1", number),
-            "optimizer.optimizer_factory.adam_beta2": ("beta2", number),
+            "optimizer.optimizer_factory.adam_beta1": ("beta1", decay),
+            "optimizer.optimizer_factory.adam_beta2": ("beta2", decay),
             "optimizer.optimizer_factory.adam_eps": ("eps", number),
             "optimizer.weight_decay": ("weight_decay", number),
             "optimizer.clip_grad": ("max_grad_norm", number),

@@ -1,4 +1,4 @@
-from stabilitylens.recipe_files._convert import number, optimizer, positive, precision, truth, whole, word
+from stabilitylens.recipe_files._convert import decay, number, optimizer, positive, precision, truth, whole, word
 from stabilitylens.recipe_files._dialect import Dialect, dialect
 
 own = dialect(
@@ -9,8 +9,8 @@ own = dialect(
         table={
             "optimizer": ("optimizer", optimizer),
             "lr": ("lr", number),
-            "beta1": ("beta1", number),
-            "beta2": ("beta2", number),
+            "beta1": ("beta1", decay),
+            "beta2": ("beta2", decay),
             "eps": ("eps", number),
             "weight_decay": ("weight_decay", number),
             "max_grad_norm": ("max_grad_norm", number),

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stabilitylens.recipe_files._convert import number, optimizer, positive, precision, whole
+from stabilitylens.recipe_files._convert import decay, number, optimizer, positive, precision, whole
 from stabilitylens.recipe_files._dialect import Dialect, Flat, dialect
 
 #: of all parameters alike
@@ -31,8 +31,8 @@ torchtitan = dialect(
         table={
             "optimizer.name": ("optimizer", optimizer),
             "optimizer.lr": ("lr", number),
-            "optimizer.beta1": ("beta1", number),
-            "optimizer.beta2": ("beta2", number),
+            "optimizer.beta1": ("beta1", decay),
+            "optimizer.beta2": ("beta2", decay),
             "optimizer.eps": ("eps", number),
             "optimizer.weight_decay": ("weight_decay", number),
             "training.max_norm": ("max_grad_norm", number),

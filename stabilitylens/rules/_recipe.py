@@ -22,14 +22,23 @@ def stated(evidence: Evidence) -> Recipe:
     return evidence.recipe
 
 
+def check_adam(recipe: Recipe) -> None:
+    """Nothing where the optimizer may be of Adam's kind.
+
+    Raises:
+        Lacks: it is not.
+    """
+    if recipe.optimizer is not None and not any(kind in recipe.optimizer.lower() for kind in ADAM):
+        raise Lacks(f"a second moment: {recipe.optimizer} does not keep one as Adam does")
+
+
 def beta2_of(recipe: Recipe) -> float:
     """The decay of Adam's second moment.
 
     Raises:
         Lacks: it is not known, or the optimizer is not of Adam's kind.
     """
-    if recipe.optimizer is not None and not any(kind in recipe.optimizer.lower() for kind in ADAM):
-        raise Lacks(f"a second moment: {recipe.optimizer} does not keep one as Adam does")
+    check_adam(recipe)
     if recipe.beta2 is None:
         raise Lacks("the optimizer's beta2 is not known")
     if not 0 <= recipe.beta2 < 1:

@@ -1,7 +1,8 @@
 from stabilitylens.findings import Severity
+from stabilitylens.recipe import Recipe
 from stabilitylens.rules import Evidence, Fired, rule
 from stabilitylens.rules._placement import doubt, known, placement_of
-from stabilitylens.rules._recipe import advised_warm_up, stated, warm_up_of
+from stabilitylens.rules._recipe import WARM_UP, advised_warm_up, check_adam, stated, warm_up_of
 
 
 @rule(code="SL601", needs=("anatomy",), since="0.1.0", evidence_scale=1.1e8)
@@ -36,10 +37,19 @@ def post_ln_warm_up(evidence: Evidence) -> list[Fired]:
     if placement_of(anatomy) != "post":
         return []
     recipe = stated(evidence)
-    steps, wanted = warm_up_of(recipe), advised_warm_up(recipe)
+    steps = warm_up_of(recipe)
+    wanted, why = _wanted(recipe, steps)
     if steps >= wanted:
         return []
     depth = f"{anatomy.n_layers} blocks are" if anatomy.n_layers else "the blocks are"
-    message = f"{depth} Post-LN, and the warm-up is {steps:,} steps, fewer than the {wanted:,} advised for β2 = {recipe.beta2:g}"
+    message = f"{depth} Post-LN, and the warm-up is {steps:,} steps, fewer than the {wanted:,} advised for {why}"
     severity: Severity = "warning" if anatomy.residual_scale else "error"
     return [Fired(severity, message, float(steps), float(wanted), confidence=0.8 * doubt(anatomy, "norm_placement"))]
+
+
+def _wanted(recipe: Recipe, steps: int) -> tuple[int, str]:
+    """The advised steps, and for which β2; none at all are too few for any."""
+    if steps == 0 and recipe.beta2 is None:
+        check_adam(recipe)
+        return round(WARM_UP), "the smallest β2, 0"
+    return advised_warm_up(recipe), f"β2 = {recipe.beta2:g}"
