@@ -2,8 +2,8 @@
 
     python -m benchmarks.overhead [--rows default idle …] [--pairs 200] [--threads 1]
 
-Copies of one model train side by side on the same batches, one step each in turn: bare, observed, and bare again, which
-is what the machine's noise makes of a ratio of one. Printed are the ratios of the mean and of the median CPU time of a
+Copies of one model train side by side on the same batches, one step each in turn: bare, one for each row of that model, and
+bare again, which is what the machine's noise makes of a ratio of one. Printed are the ratios of the mean and of the median CPU time of a
 step, with the half-width of a 95 % interval of the mean's. Without ``--rows`` the whole table is measured (hours).
 """
 
@@ -13,11 +13,13 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.progress import track
 
 import stabilitylens as sl
 from benchmarks.loops import SETTINGS, Attach, Loop, Ours, ours
@@ -65,23 +67,32 @@ def ratio(a: list[float], b: list[float]) -> str:
     return f"{statistics.fmean(a) / statistics.fmean(b):.3f} ± {width:.3f} | {statistics.median(a) / statistics.median(b):.3f}"
 
 
-def measure(row: Row, pairs: int) -> str:
-    """A line of the table: model, observer, limit, mean and median against bare, bare against bare."""
-    setting = SETTINGS[row.setting]
+def measure(rows: list[Row], pairs: int) -> Iterator[str]:
+    """A line of the table for each observer of one setting: limit, mean and median against bare, bare against bare."""
+    setting = SETTINGS[rows[0].setting]
     torch.manual_seed(0)
     model = setting.make()
     with tempfile.TemporaryDirectory() as folder:
-        kinds = (None, row.attach, None)
-        loops = [Loop(model, attach, Path(folder) / str(i), compiled=row.compiled) for i, attach in enumerate(kinds)]
-        for i in range(pairs + WARM_UP):
+        kinds = (None, *(row.attach for row in rows), None)
+        loops = [Loop(model, attach, Path(folder) / str(i), compiled=rows[0].compiled) for i, attach in enumerate(kinds)]
+        for i in track(range(pairs + WARM_UP), rows[0].setting, console=Console(stderr=True)):
             batch = setting.batch()
             for loop in loops if i % 2 else reversed(loops):
                 loop.step(batch)
-        bare, seen, again = (loop.seconds[WARM_UP:] for loop in loops)
+        bare, *seen, again = (loop.seconds[WARM_UP:] for loop in loops)
         for loop in loops:
             loop.close()
-    limit = f"{row.limit:.3f}" if row.limit else ""
-    return f"| {row.setting} | {row.what} | {limit} | {ratio(seen, bare)} | {ratio(again, bare)} | {1e3 * statistics.fmean(bare):.0f} |"
+    for row, mine in zip(rows, seen, strict=True):
+        limit = f"{row.limit:.3f}" if row.limit else ""
+        yield f"| {row.setting} | {row.what} | {limit} | {ratio(mine, bare)} | {ratio(again, bare)} | {1e3 * statistics.fmean(bare):.0f} |"
+
+
+def side_by_side(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that share their bare copies: those of one setting in eager mode; compiled copies would share a cache of graphs."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.what if row.compiled else row.setting, []).append(row)
+    return list(groups.values())
 
 
 def seconds_of(call: Callable[[], object], times: int) -> float:
@@ -182,8 +193,8 @@ def main() -> None:
     wanted = [*rows, "calls", "graphs", "layers", "written", "memory"] if options.rows is None else options.rows
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.pairs} pairs")
     print("| model | observer | limit | mean | median | bare/bare mean | median | bare step, ms |\n|---|---|---|---|---|---|---|---|")
-    for name in (n for n in wanted if n in rows):
-        print(measure(rows[name], options.pairs), flush=True)
+    for group in side_by_side(rows[name] for name in wanted if name in rows):
+        print(*measure(group, options.pairs), sep="\n", flush=True)
     extra: dict[str, Callable[[], Iterator[str]]] = {
         "calls": lambda: map(idle_calls, ("llama-4x256", "gpt2-12x768")),
         "graphs": lambda: iter([graphs()]),

@@ -24,7 +24,7 @@ from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.scaling import Scaling
-from stabilitylens.hooks.selection import taps_of
+from stabilitylens.hooks.selection import rows_for, taps_of
 from stabilitylens.hooks.slots import Slots
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import FORWARD, ForwardTaps
@@ -61,12 +61,12 @@ class Lens:
         self._subject, self._optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
         ranks = ranks_of(every, guard)
         self._cadence = cadence(every, guard, ranks.agree) if ranks is not None else cadence(every, guard)
-        self._metrics, self._wanted = metrics, taps_of(metrics)
+        self._metrics, self._wanted, rows = metrics, taps_of(metrics), rows_for(metrics)
         self._forward = bool(self._wanted & FORWARD)
         self._slots = Slots(subject.device)
         head = find_head(subject.model, subject.names, set(subject.blocks))
-        self._taps = ForwardTaps(subject.names, set(subject.blocks), head, self._slots, self.guard, self._wanted)
-        self._parameters = ParameterTaps(subject.parameters, self._slots, self._wanted)
+        self._taps = ForwardTaps(subject.names, set(subject.blocks), head, self._slots, self.guard, self._wanted, rows)
+        self._parameters = ParameterTaps(subject.parameters, self._slots, self._wanted, rows)
         self._recorder = Recorder(logdir, subject, recipe, every, metrics, anatomy, guard, ranks)
         self._together = together(subject, self._taps, self._parameters, self._recorder, metrics, ranks, guard)
         self._loop = LoopScalars(guard, needs_loss=self._together is None)  # of pipeline stages only the last has a loss

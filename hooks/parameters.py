@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stabilitylens.hooks.partial import PartialGradients
+from stabilitylens.hooks.selection import RowOf
 from stabilitylens.hooks.shares import local, part_of, summand_of
 from stabilitylens.hooks.slots import Slots
-from stabilitylens.kernels import adam_ratio, norm_moments, sums_of_squares
+from stabilitylens.kernels import adam_ratio, norm_moments, norm_row, sums_of_squares
 
 
 def values_of(grad: Tensor) -> Tensor:
@@ -33,18 +34,19 @@ class ParameterTaps:
         parameters: the trainable ones, each once, by canonical name.
         slots: where rows go; keys are indices into ``parameters``.
         wanted: the taps that are read.
+        rows: what makes a row of each tap of ``Moments``.
 
     Attributes:
         counted: indices of those that this process counts, so that the processes together count each element once;
             None for all.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots, wanted: frozenset[str]) -> None:
+    def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots, wanted: frozenset[str], rows: Mapping[str, RowOf]) -> None:
         self.names = list(parameters)
         self.parameters = list(parameters.values())
         self._index = {id(p): i for i, p in enumerate(self.parameters)}
         self._foreign: set[int] = set()
-        self._slots, self._wanted = slots, wanted
+        self._slots, self._wanted, self._row_of = slots, wanted, rows
         self._before: dict[int, Tensor] = {}
         self.with_gradient: set[int] = set()
         self.skipped_state: set[str] = set()
@@ -114,15 +116,21 @@ class ParameterTaps:
 
     def _rows(self, tap: str, seen: dict[int, Tensor], scale: Tensor | float | None) -> Tensor:
         """Keep a row for each gradient; their sums of squares, before the scale is divided out."""
-        rows = norm_moments([values_of(g) for g in seen.values()])
+        rows = self._moments(tap, [values_of(g) for g in seen.values()])
         sums = rows[:, 3].clone()
         if any(g.is_sparse for g in seen.values()):
             rows[:, 0] = rows.new_tensor([g.numel() for g in seen.values()])
         if scale is not None:
+            rows[:, 1:3] /= scale
             rows[:, 3] /= scale * scale
+            rows[:, 4] /= scale
         self._slots.put_each(tap, seen, rows)
         self.with_gradient |= seen.keys()
         return sums
+
+    def _moments(self, tap: str, tensors: list[Tensor]) -> Tensor:
+        row_of = self._row_of[tap]
+        return norm_moments(tensors) if row_of is norm_row or not tensors else torch.stack([row_of(x) for x in tensors])
 
     def _norm(
         self, seen: dict[int, Tensor], sums: Tensor, unknown: list[int], only: Iterable[int] | None, scale: Tensor | float | None
@@ -142,7 +150,7 @@ class ParameterTaps:
         """Keep a copy of the parameters until :meth:`after_update`, when activations are long freed."""
         mine = {i: local(self.parameters[i].detach()) for i in self.owned(optimizer)}
         if "param" in self._wanted:
-            self._slots.put_each("param", mine, norm_moments(list(mine.values())))
+            self._slots.put_each("param", mine, self._moments("param", list(mine.values())))
         if "update" in self._wanted:
             self._before |= {i: parameter.clone() for i, parameter in mine.items()}
 
@@ -155,7 +163,7 @@ class ParameterTaps:
             if before is not None:
                 updates[i] = torch.sub(local(self.parameters[i].detach()), before, out=before)
         if updates:
-            self._slots.put_each("update", updates, norm_moments(list(updates.values())))
+            self._slots.put_each("update", updates, self._moments("update", list(updates.values())))
         for group in optimizer.param_groups:
             if is_adam(group) and "adam" in self._wanted:
                 self._adam(optimizer, group)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stabilitylens.kernels import second_moments
+from stabilitylens.kernels import moments
 
 #: values by tap and parameter; under ``moment`` Adam's corrected second moment, with epsilon behind it
 Values = dict[str, dict[Hashable, np.ndarray]]
@@ -52,7 +52,7 @@ def rows_of(values: Mapping[tuple[str, str], np.ndarray], names: Iterable[str]) 
     for name in names:
         for tap in ("grad", "grad_clipped"):
             if (tap, name) in values:
-                rows.setdefault(tap, {})[name] = second_moments(torch.from_numpy(values[tap, name])).numpy()[None]
+                rows.setdefault(tap, {})[name] = moments(torch.from_numpy(values[tap, name])).numpy()[None]
         gradient, moment = values.get(("grad_clipped", name)), values.get(("moment", name))
         if gradient is not None and moment is not None:
             corrected, floor = moment[:-1], moment[-1] ** 2

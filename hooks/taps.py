@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from stabilitylens.hooks.modules import ModuleCalls, main_tensor
 from stabilitylens.hooks.opaque import autocast_dtype, observe
 from stabilitylens.hooks.origins import OriginWatch
 from stabilitylens.hooks.routing import RouterWatch
+from stabilitylens.hooks.selection import RowOf
 from stabilitylens.hooks.slots import Slots
-from stabilitylens.kernels import fourth_moments, log_partition, norm_row, second_moments
+from stabilitylens.kernels import fourth_moments, log_partition
 
 #: the taps of a forward and its backward
 FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "key_value", "logits"}) | frozenset(
@@ -52,10 +54,14 @@ class ForwardTaps:
         head: name of the module that makes the output logits, if it can be told.
         slots: where rows go.
         wanted: the taps that are read.
+        rows: what makes a row of each tap of ``Moments``.
     """
 
-    def __init__(self, names: dict[nn.Module, str], blocks: set[str], head: str | None, slots: Slots, guard: Guard, wanted: frozenset[str] = FORWARD) -> None:
-        self._blocks, self._head, self._slots, self.guard, self._wanted = blocks, head, slots, guard, wanted
+    def __init__(
+        self, names: dict[nn.Module, str], blocks: set[str], head: str | None, slots: Slots, guard: Guard, wanted: frozenset[str],
+        rows: Mapping[str, RowOf],
+    ) -> None:
+        self._blocks, self._head, self._slots, self.guard, self._wanted, self._rows = blocks, head, slots, guard, wanted, rows
         self._origins = OriginWatch()
         self._attention = AttentionWatch(self._attention_call, self._origins, self._unseen_softmax)
         self._branches = BranchWatch(self._branch)
@@ -168,7 +174,7 @@ class ForwardTaps:
         self.layers[site] = None
         self.precision = _precision(out)
         if "resid" in self._wanted:
-            observe(lambda x: self._slots.add("resid", site, second_moments(x)), out)
+            observe(lambda x: self._slots.add("resid", site, self._rows["resid"](x)), out)
         if "resid_4" in self._wanted:
             observe(lambda x: self._slots.add("resid_4", site, fourth_moments(x)), out)
 
@@ -176,7 +182,7 @@ class ForwardTaps:
     def gradient(self, site: Site, grad: Tensor) -> None:
         """The gradient of the residual stream after a block."""
         if "resid_grad" in self._wanted:
-            observe(lambda g: self._slots.add("resid_grad", site, norm_row(g)), grad)
+            observe(lambda g: self._slots.add("resid_grad", site, self._rows["resid_grad"](g)), grad)
 
     def _branch(self, branch: Tensor, stream: Tensor) -> None:
         if not self._inside:
@@ -184,14 +190,10 @@ class ForwardTaps:
         key = (self._inside[-1], self._branch_count)
         self.branch_kinds.setdefault(self._branch_count, "attention" if self._attended else "feed_forward")
         self._branch_count, self._attended = self._branch_count + 1, False
-        if not self._wanted & {"branch", "stream"}:
-            return
-
-        def record(added: Tensor, to: Tensor) -> None:
-            self._slots.add("branch", key, norm_row(added))
-            self._slots.add("stream", key, norm_row(to))
-
-        observe(record, branch, stream)
+        for tap, tensor in (("branch", branch), ("stream", stream)):
+            if tap in self._wanted:
+                row_of = self._rows[tap]
+                observe(lambda x, tap=tap, row_of=row_of: self._slots.add(tap, key, row_of(x)), tensor)
 
     def _gain(self, tap: Kind, weight: Tensor) -> None:
         site = self._site(f"{tap} {self._calls.current}")

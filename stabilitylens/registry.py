@@ -8,6 +8,7 @@ decorator registered is collected. Third parties add members through an entry po
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
@@ -15,6 +16,11 @@ from typing import Any, Generic, TypeVar
 
 Member = TypeVar("Member")
 Given = TypeVar("Given", bound=Callable[..., Any])
+
+
+def page_of(member: Callable[..., Any]) -> str:
+    """The docstring of a member; without one (``python -OO`` drops them) a line with its name."""
+    return inspect.cleandoc(member.__doc__ or "") or f"{member.__name__.replace('_', ' ')} (no docstring)"
 
 
 class Registry(Generic[Member]):

@@ -66,6 +66,12 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"stabilitylens {cli.__version__}\n"
 
 
+@pytest.mark.parametrize("flags", [[], ["-OO"]], ids=["", "without docstrings"])
+def test_python_m_is_the_command(flags: list[str]) -> None:
+    done = subprocess.run([sys.executable, *flags, "-m", "stabilitylens", "explain", "SL101"], capture_output=True, text=True)
+    assert done.returncode == 0 and "SL101" in done.stdout, done.stderr
+
+
 @pytest.mark.usefixtures("recorded")
 def test_postmortem_prints_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("postmortem", "runs/base") == 0

@@ -234,7 +234,8 @@ def test_a_reader_from_an_entry_point(tmp_path: Path, monkeypatch: pytest.Monkey
     theirs = importlib.metadata.EntryPoint("theirs", "their_reader", "stabilitylens.readers")
     monkeypatch.setattr("stabilitylens.registry.entry_points", lambda group: [theirs])
     registry = Registry[readers.Reader]("stabilitylens.readers")
-    registry._members = {member.name: member for member in READERS}
+    for member in READERS:
+        registry.add(member.name, member)
     for module in ("stabilitylens.readers._reader", "stabilitylens.readers"):
         monkeypatch.setattr(sys.modules[module], "READERS", registry)
     path = tmp_path / "log"

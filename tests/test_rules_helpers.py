@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import run_builders
 
 from stabilitylens.findings import Where
 from stabilitylens.rules import Fired
 from stabilitylens.rules._layers import names, number, per_layer
+from stabilitylens.rules._logits import logit_growth, no_growth
 from stabilitylens.rules._track import Track
 from stabilitylens.rules._trend import held, rising
 
@@ -40,3 +42,11 @@ def test_a_trend_is_told_from_noise(seed: int):
     assert not rising(track(np.geomspace(400, 50, 300) * noise))
     assert held(track(np.minimum(np.geomspace(1, 1e5, 300), 300) * noise))
     assert not held(track(np.full(300, 150.0)))
+
+
+def test_a_spike_of_one_sample_is_no_growth_and_is_named() -> None:
+    run = run_builders.healthy()
+    assert no_growth(run) == "no head's max_attn_logit stayed past 100 in this run"
+    run["max_attn_logit"].values[20, 1, 0] = 567.0
+    assert logit_growth(run) == []
+    assert no_growth(run).endswith("stayed past 100 in this run, though single samples reached 567")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stabilitylens.incidents._incident import Incident
-from stabilitylens.registry import Registry
+from stabilitylens.registry import Registry, page_of
 from stabilitylens.run import Run
 
 
@@ -24,7 +24,7 @@ DETECTORS: Registry[Detector] = Registry("stabilitylens.incidents")
 
 def detector(find: Callable[[Run], list[Incident]]) -> Callable[[Run], list[Incident]]:
     """Register a detector under its function's name, which is its file's."""
-    DETECTORS.add(find.__name__, Detector(find.__name__, (find.__doc__ or "").strip(), find), find)
+    DETECTORS.add(find.__name__, Detector(find.__name__, page_of(find), find), find)
     return find
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int
 
 from stabilitylens.header import MetricMeta, Worse
 from stabilitylens.moments import Statistics
-from stabilitylens.registry import Registry
+from stabilitylens.registry import Registry, page_of
 
 Function = Callable[..., Float[np.ndarray, "*where"]]
 
@@ -100,7 +99,7 @@ def metric(
     def register(function: Function) -> Function:
         wanted = (axes,) if isinstance(axes, str) else tuple(axes)
         taps = (needs,) if isinstance(needs, str) else tuple(needs)
-        page = inspect.cleandoc(function.__doc__ or "")
+        page = page_of(function)
         METRICS.add(function.__name__, Metric(function.__name__, unit, wanted, taps, page, function, not taps, worse, opt_in), function)
         return function
 

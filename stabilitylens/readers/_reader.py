@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stabilitylens.registry import Registry
+from stabilitylens.registry import Registry, page_of
 from stabilitylens.run import Run
 
 Sniff = Callable[[Path], float]
@@ -45,7 +44,7 @@ def reader(*, name: str, sniff: Sniff, most: float = 1.0) -> Callable[[Read], Re
     """
 
     def register(read: Read) -> Read:
-        READERS.add(name, Reader(name, sniff, inspect.cleandoc(read.__doc__ or ""), read, most), read)
+        READERS.add(name, Reader(name, sniff, page_of(read), read, most), read)
         return read
 
     return register

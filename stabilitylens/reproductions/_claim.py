@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from stabilitylens.registry import Registry
+from stabilitylens.registry import Registry, page_of
 
 #: named numbers that one measurement gives
 Numbers = dict[str, float]
@@ -133,7 +132,7 @@ def claim(
 
     def register(measure: Measure) -> Measure:
         name = measure.__name__.replace("_", "-")
-        page = inspect.cleandoc(measure.__doc__ or "")
+        page = page_of(measure)
         CLAIMS.add(name, Claim(name, page, paper, says, expects, measure, conclude, quick, full, bigger, picture), measure)
         return measure
 

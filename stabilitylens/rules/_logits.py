@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabilitylens.rules._rule import Lacks
+from stabilitylens.rules._layers import number
+from stabilitylens.rules._rule import Evidence, Lacks
 from stabilitylens.rules._track import Track, levels, sampled, track
 from stabilitylens.rules._trend import held, rising
 from stabilitylens.run import INITIAL, Run
@@ -52,3 +53,18 @@ def logit_growth(run: Run) -> list[Growth]:
         if going_up or (head.level > LOGIT_HIGH and held(head)):
             grown.append(Growth(head, going_up))
     return sorted(grown, key=lambda g: -g.level)
+
+
+def growth_seen(evidence: Evidence) -> list[Growth] | None:
+    """Heads with growing attention logits; None where no run says."""
+    try:
+        return logit_growth(evidence.run) if evidence.run is not None else None
+    except Lacks:
+        return None
+
+
+def no_growth(run: Run) -> str:
+    """A sentence for a run in which no head's logits grew; a spike that went again is named."""
+    peak = float(np.nanmax(run["max_attn_logit"].values))
+    spike = f", though single samples reached {number(peak)}" if peak > LOGIT_WATCHED else ""
+    return f"no head's max_attn_logit stayed past {LOGIT_WATCHED:.0f} in this run{spike}"

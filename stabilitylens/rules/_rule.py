@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.findings import SEVERITIES, Finding, Severity, Where
 from stabilitylens.recipe import Recipe
-from stabilitylens.registry import Registry
+from stabilitylens.registry import Registry, page_of
 from stabilitylens.run import INITIAL, Run
 
 #: heuristic: a model this many times larger than those of a rule's evidence is told so
@@ -95,7 +94,7 @@ def rule(
     """Register a rule under the name of its function (underscores become hyphens); see :class:`Rule`."""
 
     def register(check: Check) -> Check:
-        name, page = check.__name__.replace("_", "-"), inspect.cleandoc(check.__doc__ or "")
+        name, page = check.__name__.replace("_", "-"), page_of(check)
         RULES.add(code, Rule(code, name, tuple(needs), since, page, check, evidence_scale, initial), check)
         return check
 

@@ -5,7 +5,7 @@ from stabilitylens.findings import Severity
 from stabilitylens.recipe import Recipe
 from stabilitylens.rules import Evidence, Fired, Lacks, rule
 from stabilitylens.rules._layers import at, number
-from stabilitylens.rules._logits import LOGIT_HIGH, LOGIT_WATCHED, Growth, logit_growth
+from stabilitylens.rules._logits import LOGIT_HIGH, growth_seen, no_growth
 
 #: heuristic: near the size at which ViT-22B's authors saw divergence without it (https://arxiv.org/abs/2302.05442)
 PARAMETERS_LARGE = 7e9
@@ -84,25 +84,17 @@ def _unbounded(anatomy: Anatomy | None) -> tuple[int, int]:
 
 def _weigh(evidence: Evidence) -> tuple[Severity, str, float]:
     """Severity, why, and confidence: what was measured decides, else the risks of the recipe."""
-    grown = _measured(evidence)
+    grown = growth_seen(evidence)
     if grown:
         worst = grown[0]
         level = f"max_attn_logit of {at(worst.track.where)} grew to {number(worst.level)}"
         return ("error" if worst.level > LOGIT_HIGH else "warning"), level, 0.95
     risks = list(_risks(evidence.anatomy, evidence.recipe))
-    if grown is not None:
-        return "info", f"no head's max_attn_logit grew past {LOGIT_WATCHED:.0f} in this run", 0.8
+    if grown is not None and evidence.run is not None:
+        return "info", no_growth(evidence.run), 0.8
     if risks:
         return "warning", f"{' and '.join(risks)} make{'s' if len(risks) == 1 else ''} that risky", 0.6
     return "info", "nothing in its size or recipe makes that risky", 0.5
-
-
-def _measured(evidence: Evidence) -> list[Growth] | None:
-    """Heads that grew; None where no run says."""
-    try:
-        return logit_growth(evidence.run) if evidence.run is not None else None
-    except Lacks:
-        return None
 
 
 def _risks(anatomy: Anatomy | None, recipe: Recipe | None) -> Iterator[str]:

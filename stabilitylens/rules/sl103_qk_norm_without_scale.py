@@ -1,7 +1,7 @@
 from stabilitylens.anatomy import AttentionCall
 from stabilitylens.rules import Evidence, Fired, Lacks, rule
 from stabilitylens.rules._layers import at, number
-from stabilitylens.rules._logits import LOGIT_HIGH, Growth, logit_growth
+from stabilitylens.rules._logits import LOGIT_HIGH, growth_seen, no_growth
 from stabilitylens.rules._placement import doubt, known
 
 #: a scale of one within rounding; 1/√d of a head of 2 channels is 0.71 already
@@ -60,20 +60,12 @@ def _check(evidence: Evidence) -> None:
 def _fired(bare: list[AttentionCall], total: int, evidence: Evidence, sure: float) -> Fired:
     width = f" of {bare[0].d_head} channels" if bare[0].d_head else ""
     message = f"{len(bare)} of {total} attention calls normalise queries and keys{width} and multiply them with a scale of 1"
-    grown = _grown(evidence)
+    grown = growth_seen(evidence)
     scale = float(bare[0].scale or 1.0)
     if grown:
         level = f"max_attn_logit of {at(grown[0].track.where)} grew to {number(grown[0].level)}"
         severe = grown[0].level > LOGIT_HIGH
         return Fired("error" if severe else "warning", f"{message}; {level}", scale, UNSCALED, confidence=0.9)
-    if grown is not None:
-        return Fired("info", f"{message}; no head's max_attn_logit grew past 100 in this run", scale, UNSCALED, confidence=0.5 * sure)
+    if grown is not None and evidence.run is not None:
+        return Fired("info", f"{message}; {no_growth(evidence.run)}", scale, UNSCALED, confidence=0.5 * sure)
     return Fired("warning", message, scale, UNSCALED, confidence=0.7 * sure)
-
-
-def _grown(evidence: Evidence) -> list[Growth] | None:
-    """Heads that grew; None where no run says."""
-    try:
-        return logit_growth(evidence.run) if evidence.run is not None else None
-    except Lacks:
-        return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from stabilitylens.registry import Registry
+from stabilitylens.registry import Registry, page_of
 
 if TYPE_CHECKING:
     from stabilitylens.suspects._case import Case
@@ -116,7 +115,7 @@ def suspect(*, last: bool = False) -> Callable[[Weigh], Weigh]:
 
     def register(weigh: Weigh) -> Weigh:
         name = weigh.__name__.replace("_", "-")
-        SUSPECTS.add(name, Suspect(name, inspect.cleandoc(weigh.__doc__ or ""), weigh, last), weigh)
+        SUSPECTS.add(name, Suspect(name, page_of(weigh), weigh, last), weigh)
         return weigh
 
     return register

@@ -105,5 +105,5 @@ class Dashboard:
             return
         self._expect(len({name.partition("/")[0] for name, array in arrays.items() if array.ndim}))
         self._plans |= {name: self._planner.plan(name, arrays[name].shape) for name in new}
-        margins = [(plan.metric, *tags) for plan in self._plans.values() if (tags := plan.margin())]
+        margins = [(plan.metric, *tags, plan.window_tag) for plan in self._plans.values() if (tags := plan.margin())]
         self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [layout(margins)]))

@@ -43,20 +43,23 @@ def _lines(title: str, tags: Iterable[str]) -> layout_pb2.Chart:
     return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=patterns))
 
 
-def layout(margins: Iterable[tuple[str, tuple[str, str, str], tuple[str, ...]]]) -> summary_pb2.Summary.Value:
+def layout(margins: Iterable[tuple[str, tuple[str, str, str], tuple[str, ...], str]]) -> summary_pb2.Summary.Value:
     """The layout as a value of an event.
 
     Args:
-        margins: metric, the tags of its least, middle and largest value, and those of its sampled layers.
+        margins: metric, the tags of its least, middle and largest value, those of its sampled layers, and that of its worst
+            value over windows, which alone shows every spike through TensorBoard's own sampling; empty for none.
     """
     charts = {
         "Loss": [_lines("loss", ("loss/train", "loss/train_max")), _lines("incidents: the loss at their step", INCIDENTS)],
         "Gradients": [_lines("grad_norm", ("grad_norm/global", "grad_norm_clipped/global"))],
         "Optimizer": [_lines("lr", ("lr/global",))],
     }
-    for metric, ends, layers in margins:
+    for metric, ends, layers, window in margins:
         title = f"{metric}: least, median, largest" + (", sampled layers" if layers else "")
         charts.setdefault(group_of(metric), []).append(_margin(title, *ends, layers))
+        if window:
+            charts[group_of(metric)].append(_lines(f"{metric}: the worst of each window, every spike in it", (window,)))
     categories = [layout_pb2.Category(title=group, chart=charts[group]) for group, _ in _GROUPS if group in charts]
     encoded = layout_pb2.Layout(category=categories).SerializeToString()
     return summary_pb2.Summary.Value(

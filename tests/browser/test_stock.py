@@ -64,6 +64,9 @@ def test_layout_text_and_histograms(address: str) -> None:
     layout = asked(address, "custom_scalars/layout")
     titles = [category["title"] for category in layout["category"]]
     assert {"Loss", "Gradients", "Attention", "Residual stream", "Optimizer"} <= set(titles)
+    attention = next(category for category in layout["category"] if category["title"] == "Attention")
+    lines = [tag for chart in attention["chart"] for tag in chart.get("multiline", {}).get("tag", [])]
+    assert "^max_attn_logit/max_max$" in lines  # the tag in which the spike survives sampling is drawn
     text = asked(address, "text/text", run="short/stabilitylens", tag="stabilitylens/about")[-1]["text"]
     assert "Anatomy" in text and "layernorm ─▶ attention" in text and "missing-qk-norm" in text and 'href="#stabilitylens"' in text
     assert asked(address, "histograms/histograms", run="long/stabilitylens", tag="max_attn_logit/histogram")
