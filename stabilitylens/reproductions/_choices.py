@@ -32,6 +32,9 @@ class Choices:
         experts: feed-forward networks to choose one from, 0 for a dense one.
         tied: the output matrix is the embedding.
         bias: whether linear layers have one.
+        base_width: muP (Yang et al. 2022, https://arxiv.org/abs/2203.03466, their form with output multipliers): sizes and
+            learning rates as if the width were this one, so that the best learning rate stays the same while the width
+            grows and the number of heads does not. None for the usual scaling.
     """
 
     kind: Kind = "decoder"
@@ -52,12 +55,15 @@ class Choices:
     experts: int = 0
     tied: bool = False
     bias: bool = False
+    base_width: int | None = None
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise BadInput(f"a width of {self.width} is not divisible by {self.heads} heads")
         if self.heads % (self.kv_heads or self.heads):
             raise BadInput(f"{self.heads} heads can't share {self.kv_heads} key-value heads evenly")
+        if self.base_width is not None and self.base_width < 1:
+            raise BadInput(f"a base width of {self.base_width} is none; give the width whose learning rate is known")
         if self.tied and self.kind == "vit":
             raise BadInput("a ViT has no token embedding that its head could be tied to; leave tied off")
 
@@ -65,3 +71,8 @@ class Choices:
     def d_head(self) -> int:
         """Width of a head."""
         return self.width // self.heads
+
+    @property
+    def times_base(self) -> float:
+        """How often the base width goes into the width; 1 without muP."""
+        return self.width / (self.base_width or self.width)

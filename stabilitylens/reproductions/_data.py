@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stabilitylens.demo.text import batches, standard_library
 from stabilitylens.errors import BadInput
+from stabilitylens.reproductions._place import device
 
 Task = Literal["text", "copy", "induction", "digits"]
 Batch = tuple[Tensor, Tensor]
@@ -76,10 +77,12 @@ def _digit_batches(steps: int, batch: int, seed: int) -> Iterator[Batch]:
 def data(task: Task, steps: int, batch: int, length: int, vocabulary: int, seed: int) -> Iterator[Batch]:
     """``steps`` batches of inputs and targets of one of the tasks."""
     if task == "text":
-        yield from batches(_text(), steps, batch, length, seed)
+        found = batches(_text(), steps, batch, length, seed)
     elif task == "copy":
-        yield from copy_task(steps, batch, length, vocabulary, seed)
+        found = copy_task(steps, batch, length, vocabulary, seed)
     elif task == "induction":
-        yield from induction_task(steps, batch, length, vocabulary, seed)
+        found = induction_task(steps, batch, length, vocabulary, seed)
     else:
-        yield from _digit_batches(steps, batch, seed)
+        found = _digit_batches(steps, batch, seed)
+    for inputs, targets in found:
+        yield inputs.to(device()), targets.to(device())

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._data import data
-from stabilitylens.reproductions._model import Transformer, loss_of
+from stabilitylens.reproductions._model import fresh, loss_of
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Initial:
 
 def initial(choices: Choices, seed: int, batch: int = 4) -> Initial:
     """Make a model and look at one batch of text."""
-    torch.manual_seed(seed)
-    model = Transformer(choices)
+    model = fresh(choices, seed)
     torch.manual_seed(seed)
     model.head.reset_parameters()  # models of one seed and other depths share the head, so that their comparison is less noisy
     streams: list[Tensor] = []

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from stabilitylens.norms import DepthScaledNorm, deep_norm_init_, deep_norm_scales, make_norm, residual
 from stabilitylens.reproductions._choices import WITH_FINAL_NORM, Choices
 from stabilitylens.reproductions._parts import Attention, Experts, FeedForward, Stream
+from stabilitylens.reproductions._place import device
 
 #: standard deviation of learned positions at the start, as in GPT-2
 POSITION_STD = 0.02
@@ -80,14 +81,35 @@ class Transformer(nn.Module):
         for layer in self.layers:
             h = layer(h)
         h = self.norm(h)
+        if self.choices.base_width is not None:
+            h = h / self.choices.times_base
         logits: Tensor = self.head(h.mean(1) if self.choices.kind == "vit" else h)
         return logits
+
+    def groups(self, lr: float) -> list[dict[str, Any]]:
+        """Parameters with their learning rates: in muP, that of the layers' matrices falls as the width grows."""
+        if self.choices.base_width is None:
+            return [{"params": list(self.parameters()), "lr": lr}]
+        hidden = [p for p in self.layers.parameters() if p.ndim > 1]
+        ids = {id(p) for p in hidden}
+        others = [p for p in self.parameters() if id(p) not in ids]
+        return [{"params": others, "lr": lr}, {"params": hidden, "lr": lr / self.choices.times_base}]
+
+
+def fresh(choices: Choices, seed: int) -> Transformer:
+    """A new model whose weights depend on the seed only, wherever it is put."""
+    torch.manual_seed(seed)
+    return Transformer(choices).to(device())
 
 
 @torch.no_grad()
 def initialise_(model: Transformer) -> None:
-    """Give the layers the initial weights that the choices name; ``torch`` leaves them as they are."""
+    """Give the layers the initial weights that the choices name; ``torch`` leaves them as they are.
+
+    In muP, the output matrix has entries of one size whatever the width.
+    """
     choices = model.choices
+    model.head.weight.mul_(math.sqrt(choices.times_base))
     deep = choices.placement == "deep"
     if choices.init == "torch" and not deep:
         return

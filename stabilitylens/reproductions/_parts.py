@@ -20,6 +20,7 @@ class Attention(nn.Module):
     def __init__(self, choices: Choices) -> None:
         super().__init__()
         self.causal, self.d_head = choices.kind == "decoder", choices.d_head
+        self.scale = (choices.d_head * choices.times_base) ** -0.5  # 1/√d, and in muP 1/d from the base on
         kv_width = choices.d_head * (choices.kv_heads or choices.heads)
         self.q = nn.Linear(choices.width, choices.width, bias=choices.bias)
         self.k = nn.Linear(choices.width, kv_width, bias=choices.bias)
@@ -36,7 +37,7 @@ class Attention(nn.Module):
         """Attention with bounded logits, spelled out, for PyTorch's own has no cap."""
         shared = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
-        logits = cap(q @ k.transpose(-1, -2) * self.d_head**-0.5)
+        logits = cap(q @ k.transpose(-1, -2) * self.scale)
         if self.causal:
             future = torch.ones(logits.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
             logits = logits.masked_fill(future, float("-inf"))
@@ -51,7 +52,8 @@ class Attention(nn.Module):
         if self.cap is not None:
             mixed = self._capped(q, k, v, self.cap)
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=q.shape[1] != k.shape[1])
+            shared = q.shape[1] != k.shape[1]
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=self.scale, enable_gqa=shared)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return out
 

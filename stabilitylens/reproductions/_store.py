@@ -17,7 +17,7 @@ from stabilitylens import __version__
 from stabilitylens.reproductions._claim import Claim, Mode, Numbers
 
 #: modules of this folder that claims measure with
-SHARED = ("_alone", "_choices", "_data", "_initial", "_model", "_parts", "_training")
+SHARED = ("_alone", "_choices", "_data", "_initial", "_model", "_parts", "_place", "_training")
 
 
 @cache

@@ -13,7 +13,8 @@ import stabilitylens as sl
 from stabilitylens.hooks.sweep import largest, last_entropy, late_loss
 from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._data import Task, data
-from stabilitylens.reproductions._model import Transformer, loss_of
+from stabilitylens.reproductions._model import Transformer, fresh, loss_of
+from stabilitylens.reproductions._place import device
 from stabilitylens.run import Run
 
 __all__ = ["Precision", "Trial", "fires", "largest", "last_entropy", "late_loss", "train"]
@@ -51,17 +52,16 @@ def train(trial: Trial, seed: int, folder: Path) -> tuple[Transformer, Run]:
     Returns:
         The trained model, and the recording in ``folder``.
     """
-    torch.manual_seed(seed)
     choices = trial.choices
-    model = Transformer(choices)
-    optimizer = torch.optim.AdamW(model.parameters(), trial.lr, betas=(0.9, trial.beta2))
+    model = fresh(choices, seed)
+    optimizer = torch.optim.AdamW(model.groups(trial.lr), trial.lr, betas=(0.9, trial.beta2))
     warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(1, trial.warmup)))
     recipe = {"lr": trial.lr, "warmup_steps": trial.warmup, "max_grad_norm": trial.clip, "precision": trial.precision}
     kind = torch.float16 if trial.precision == "fp16" else torch.bfloat16
     given = data(trial.task, trial.steps, trial.batch, choices.context, choices.vocabulary, seed)
     with sl.attach(model, optimizer, folder, every=trial.every, total_steps=trial.steps, recipe=recipe) as lens:
         for inputs, targets in given:
-            with torch.autocast("cpu", kind, enabled=trial.precision != "fp32"):
+            with torch.autocast(device().type, kind, enabled=trial.precision != "fp32"):
                 loss = loss_of(model(inputs), targets, trial.z_loss)
             loss.backward()
             lens.grads_ready()

@@ -9,7 +9,7 @@ import torch
 from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._claim import Expect, Numbers, Plan, Table, claim
 from stabilitylens.reproductions._data import data
-from stabilitylens.reproductions._model import Transformer, loss_of
+from stabilitylens.reproductions._model import fresh, loss_of
 
 FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 #: PyTorch's GradScaler starts here
@@ -26,8 +26,7 @@ def lost(gradients: torch.Tensor, kind: torch.dtype, scale: float) -> float:
 
 def gradients_of(choices: Choices, seed: int) -> torch.Tensor:
     """All gradients of a fresh model, brought to a root mean square of SIZE."""
-    torch.manual_seed(seed)
-    model = Transformer(choices)
+    model = fresh(choices, seed)
     inputs, targets = next(data("text", 1, 4, choices.context, choices.vocabulary, seed))
     loss_of(model(inputs), targets).backward()
     found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double()

@@ -12,7 +12,7 @@ from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._claim import Expect, Numbers, Picture, Plan, Table, at, claim
 from stabilitylens.reproductions._data import data
 from stabilitylens.reproductions._initial import slope
-from stabilitylens.reproductions._model import Transformer, loss_of
+from stabilitylens.reproductions._model import fresh, loss_of
 
 #: fresh models whose geometric mean is one measurement; one alone scatters the slope by about 0.05
 MODELS = 8
@@ -30,8 +30,7 @@ def _cells(width: int, depths: tuple[int, ...]) -> dict[str, Choices]:
 
 def last_gradient(choices: Choices, seed: int) -> float:
     """Norm of the gradient of one position's loss by the last layer's second feed-forward matrix."""
-    torch.manual_seed(seed)
-    model = Transformer(choices)
+    model = fresh(choices, seed)
     torch.manual_seed(seed)
     model.head.reset_parameters()  # models of one seed and other depths share the head, so that their comparison is less noisy
     inputs, targets = next(data("text", 1, 1, choices.context, choices.vocabulary, seed))
