@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any
 
@@ -34,10 +35,15 @@ class Alike(dict[str, "list[float] | array"]):
 
 def _numbers(values: Sequence[Any]) -> array | None:
     """Values that are all numbers, or all spelled as Python spells them; None for others."""
-    kinds = set(map(type, values))
     try:
-        return array("d", values) if kinds <= {int, float} else array("d", map(float, values)) if kinds == {str} else None
-    except (ValueError, OverflowError):
+        return array("d", values)
+    except OverflowError:  # an integer beyond float64
+        return None
+    except TypeError:
+        pass
+    try:
+        return array("d", map(float, values)) if set(map(type, values)) == {str} else None
+    except ValueError:
         return None
 
 
@@ -59,17 +65,13 @@ class Block:
 
 def together(rows: Iterable[Any]) -> Iterator[Any]:
     """Rows with the same fields as columns, many at once; everything else one by one, in its order."""
-    some: list[Any] = []
-    for row in rows:
-        if type(row) is dict:
-            some.append(row)
-            if len(some) < AT_ONCE:
-                continue
-        yield from _joined(some)
-        some = []
-        if type(row) is not dict:
-            yield row
-    yield from _joined(some)
+    stream = iter(rows)
+    while some := list(islice(stream, AT_ONCE)):
+        if set(map(type, some)) == {dict}:
+            yield from _joined(some)
+            continue
+        for plain, same in groupby(some, lambda row: type(row) is dict):
+            yield from _joined(list(same)) if plain else same
 
 
 def _joined(rows: list[Any]) -> Sequence[Any]:
@@ -80,16 +82,18 @@ def _joined(rows: list[Any]) -> Sequence[Any]:
 def _columns(rows: list[Any]) -> dict[str, Any] | None:
     """The numbers of rows that all have the fields of the first; None where they do not, or where a value is no number."""
     first = rows[0]
-    if len(first) < 2 or any(key.lower() in ROW_TYPES for key in first):
+    width = len(first)
+    if width < 2 or set(map(len, rows)) != {width} or any(key.lower() in ROW_TYPES for key in first):
         return None
     try:
-        if set(map(len, rows)) != {len(first)}:
-            return None
-        columns = zip(*map(itemgetter(*first), rows), strict=True)
-        numbers = {key: _numbers(values) for key, values in zip(first, columns, strict=True)}
+        cells = list(chain.from_iterable(map(itemgetter(*first), rows)))
     except KeyError:
         return None
-    return None if any(values is None for values in numbers.values()) else numbers
+    whole = _numbers(cells)
+    if whole is not None:
+        return {key: whole[i::width] for i, key in enumerate(first)}
+    columns = {key: _numbers(cells[i::width]) for i, key in enumerate(first)}
+    return None if any(numbers is None for numbers in columns.values()) else columns
 
 
 class Table:

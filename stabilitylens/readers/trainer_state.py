@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ def _global_step(path: Path) -> int:
     return int(found[1]) if found else -1
 
 
-def _rows(history: list[Any]) -> list[dict[str, Any]]:
-    return [_trained(row) if "train_loss" in row else row for row in history if isinstance(row, dict)]
+def _rows(history: list[Any]) -> Iterator[dict[str, Any]]:
+    return (_trained(row) if "train_loss" in row else row for row in history if isinstance(row, dict))
 
 
 def _trained(row: dict[str, Any]) -> dict[str, Any]:
@@ -59,8 +60,8 @@ def read(path: Path) -> list[Run]:
     assert state is not None
     found = document(state, notes)
     history = found.get("log_history") if isinstance(found, dict) else found
-    rows = _rows(history) if isinstance(history, list) else []
-    if not any("loss" in key for row in rows for key in row):
-        what = "only the summary of a training" if rows else "nothing"
+    history = history if isinstance(history, list) else []
+    if not any("loss" in key for row in _rows(history) for key in row):
+        what = "only the summary of a training" if any(_rows(history)) else "nothing"
         raise BadInput(f"the log_history of {state} holds {what}, no step; set logging_steps, or give the run's console log")
-    return runs_from_rows(state, "trainer_state", rows, notes)
+    return runs_from_rows(state, "trainer_state", _rows(history), notes)
