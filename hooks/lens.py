@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch._compile import _disable_dynamo as uncompiled  # torch.compiler.disable would import all of it at once
 from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
@@ -26,6 +27,7 @@ from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.scaling import Scaling
 from stabilitylens.hooks.selection import rows_for, taps_of
 from stabilitylens.hooks.slots import Slots
+from stabilitylens.hooks.steppers import Calls, Steppers, adopted
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import FORWARD, ForwardTaps
 from stabilitylens.hooks.together import ranks_of, together
@@ -74,11 +76,8 @@ class Lens:
         self._compiled = CompiledTaps(
             subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
         )
-        self._handles = [
-            handle
-            for o in self._optimizers
-            for handle in (o.register_step_pre_hook(self._before_update), o.register_step_post_hook(self._after_update))
-        ]
+        calls = Calls(self._before_update, self._after_update, self._adopt, lambda: any(self._stepping.values()))
+        self._steppers = Steppers(subject.model, self._optimizers, calls, guard)
         self.step_number = self._first_step = 1
         self._closing: list[Callable[[], object]] = []
         self._closed = False
@@ -88,10 +87,12 @@ class Lens:
 
     # the loop's calls
 
+    @uncompiled
     def micro_step(self, loss: Tensor | float) -> None:
         """Note the loss of a micro-batch; the step's loss is the mean of them. Call it after each backward."""
         self._loop.note_loss(loss)
 
+    @uncompiled
     @guarded("grads_ready()")
     def grads_ready(self, optimizer: Optimizer | None = None) -> None:
         """Read the gradients before they are clipped. Call it between backward and clipping.
@@ -105,6 +106,7 @@ class Lens:
             self._read_gradients("grad", some, self._scaling.pending(some, self._scalars.get("loss_scale")))
         self._gradients_read = True
 
+    @uncompiled
     def step(self, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
         """End an optimizer step. Call it once after ``optimizer.step()``.
 
@@ -142,7 +144,7 @@ class Lens:
         if self._closed:
             return
         self._closed = True
-        for call in (*self._closing, self._entry.remove, self._compiled.remove, *(handle.remove for handle in self._handles)):
+        for call in (*self._closing, self._entry.remove, self._compiled.remove, self._steppers.remove):
             call()
         self._subject.release()
         if self.step_number == self._first_step and (self._taps.ran or self._updated):
@@ -171,7 +173,7 @@ class Lens:
         self._norms: dict[tuple[str, int], Tensor] = {}
         self._rates: dict[int, float] = {}
         self._stepping: Counter[int] = Counter()
-        self._gradients_read = self._scaled_rows = False
+        self._gradients_read = self._unlike_rows = False
         self._updated = False
         self._note_scale()
 
@@ -179,6 +181,15 @@ class Lens:
         return self._sampling and self._forward and not self._closed
 
     # the optimizer's step
+
+    @guarded("an optimizer that came later")
+    def _adopt(self, optimizer: Optimizer, gone: Sequence[Optimizer]) -> None:
+        """Observe an optimizer that is about to step for the first time."""
+        if self._parameters.adopt([optimizer], self._subject.trainable) and self._gradients_read:
+            self._forget_gradients()
+        text = adopted(optimizer, gone)
+        self.guard.say(f"{text}, which attach() was not told of: it is observed from step {self.step_number} on", once=text)
+        self._recorder.event(self.step_number, "optimizer_adopted", text)
 
     @guarded("reading the loss scale")
     def _note_scale(self) -> None:
@@ -189,13 +200,16 @@ class Lens:
 
     def _begin_unscaled(self) -> None:
         """Forget what was read of this step's gradients: a scaler that nobody told of had multiplied them."""
-        self._norms.clear()
-        self._scalars.pop("grad_norm", None)
-        self._scaled_rows, self._gradients_read = self._gradients_read, False
+        self._forget_gradients()
         self.guard.say(
             "a gradient scaler steps the optimizer and was not passed to attach(), so gradients are recorded unscaled from "
             f"step {self.step_number} on: pass scaler= to have those before"
         )
+
+    def _forget_gradients(self) -> None:
+        self._norms.clear()
+        self._scalars.pop("grad_norm", None)
+        self._unlike_rows, self._gradients_read = self._gradients_read, False
 
     def _read_gradients(self, tap: str, optimizer: Optimizer | None, scale: Tensor | float | None) -> None:
         mine = None if optimizer is None else self._parameters.owned(optimizer)
@@ -251,8 +265,9 @@ class Lens:
             self._scalars["lr"] = highest_rate(self._optimizers)
         self._scalars["step_time"] = now - self._began
         self._began = now
+        moved = self._parameters.moved()
         if self._optimizers and not self._updated:
-            self._scalars["skipped"] = 1.0
+            self._note_no_step(moved)
         if self._updated and self._sampling and self._wanted & GRADIENTS and self._together is None and self._parameters.idle:
             self.guard.say(
                 "no trainable parameter had a gradient when the optimizer stepped, so nothing is learned: "
@@ -261,6 +276,16 @@ class Lens:
         self._scalars |= self._loop.numbers(extra)
         self._recorder.step(self.step_number, self._scalars)
         self._cadence.note(self._scalars)
+
+    def _note_no_step(self, moved: bool) -> None:
+        """No optimizer that is known has stepped: the step was skipped, or something else has taken it."""
+        if not moved or "loss_scale" in self._scalars:
+            self._scalars["skipped"] = 1.0
+            return
+        self.guard.say(
+            "the model's parameters change although no optimizer steps that can be listened to, so updates are not observed: "
+            "pass the torch.optim.Optimizer that steps them to attach()"
+        )
 
     @guarded("computing the metrics of a sampled step")
     def _sample(self) -> None:
@@ -284,7 +309,7 @@ class Lens:
         self._recorder.arrived(numbers)
         if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
-        if self._scaled_rows:
+        if self._unlike_rows:
             rows.pop("grad", None)
         return rows
 

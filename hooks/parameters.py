@@ -52,26 +52,35 @@ class ParameterTaps:
         self.skipped_state: set[str] = set()
         self.counted: set[int] | None = None
         self.partial = PartialGradients()
+        self._versions: list[int] = []
+        self.moved()
 
-    def adopt(self, optimizers: Iterable[Optimizer], trainable: Callable[[], dict[str, nn.Parameter]]) -> None:
-        """Take in parameters of the model that optimizers own and that have become trainable since."""
+    def adopt(self, optimizers: Iterable[Optimizer], trainable: Callable[[], dict[str, nn.Parameter]]) -> bool:
+        """Take in parameters of the model that optimizers own and that have become trainable since; whether there were any."""
         known = self._index.keys() | self._foreign
         strangers = [
             p for o in optimizers for g in o.param_groups for p in g["params"] if id(p) not in known and p.requires_grad
         ]
         if not strangers:
-            return
+            return False
+        before = len(self.parameters)
         for name, parameter in trainable().items():
             if id(parameter) not in self._index:
                 self._index[id(parameter)] = len(self.parameters)
                 self.names.append(name)
                 self.parameters.append(parameter)
         self._foreign |= {id(p) for p in strangers} - self._index.keys()
+        return len(self.parameters) > before
 
     @property
     def idle(self) -> bool:
         """Whether there are parameters, and none has a gradient."""
         return bool(self.parameters) and not self.with_gradient and all(p.grad is None for p in self.parameters)
+
+    def moved(self) -> bool:
+        """Whether parameters were written to since this was last asked: the first or the last, which stand for all."""
+        before, self._versions = self._versions, [p._version for p in (*self.parameters[:1], *self.parameters[-1:])]
+        return before != self._versions
 
     def owned(self, optimizer: Optimizer) -> list[int]:
         """Indices of the parameters that an optimizer updates."""
