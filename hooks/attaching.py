@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.bare import UnknownShapes, bare_copy
+from stabilitylens.hooks.blackbox.options import BlackBox, options_of
 from stabilitylens.hooks.cadence import Every
 from stabilitylens.hooks.distributed import distributed
 from stabilitylens.hooks.guard import Guard
@@ -97,6 +98,7 @@ def attach(
     scaler: Any = None,
     total_steps: int | None = None,
     recipe: Recipe | dict[str, Any] | None = None,
+    blackbox: bool | BlackBox = False,
 ) -> Lens:
     """Observe a model while it trains; the training stays what it is, to the bit.
 
@@ -113,6 +115,8 @@ def attach(
         scaler: the ``GradScaler``, if there is one, so that gradients are recorded unscaled.
         total_steps: planned number of optimizer steps, for the rules.
         recipe: what the rules should know and the optimizer does not tell, e.g. ``{"precision": "bf16"}``.
+        blackbox: keep the last steps' micro-batches and random states, and dump them when something goes wrong; a
+            ``stabilitylens.BlackBox`` says how much, and whether weights are kept too, which :func:`stabilitylens.replay` needs.
 
     Returns:
         The lens. A model that is observed already keeps its lens, which is returned with a warning.
@@ -124,6 +128,7 @@ def attach(
         raise BadInput(f"attach() needs a torch.nn.Module as its first argument, not {type(model).__name__}")
     chosen = selected(metrics)
     _check_told(model, scaler, total_steps, recipe)
+    kept = options_of(blackbox)
     folder = _folder(logdir)
     several = _optimizers(optimizers)
     guard = Guard()
@@ -143,7 +148,9 @@ def attach(
     if subject.compiled:
         guard.say(COMPILED_SENTENCE)
     _check_owned(subject, several, guard)
-    return Lens(
+    lens = Lens(
         subject, several, folder, every=every, metrics=chosen, scaler=scaler,
         recipe=_recipe(recipe, several, scaler, total_steps), anatomy=_anatomy(model, guard), guard=guard,
     )  # fmt: skip
+    lens.keep(kept, subject, scaler)
+    return lens

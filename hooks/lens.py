@@ -14,6 +14,7 @@ from torch._compile import _disable_dynamo as uncompiled  # torch.compiler.disab
 from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.hooks.blackbox.calls import BlackBoxCalls
 from stabilitylens.hooks.cadence import Every, cadence
 from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
@@ -38,7 +39,7 @@ from stabilitylens.recipe import Recipe
 GRADIENTS = frozenset({"grad", "grad_clipped"})
 
 
-class Lens:
+class Lens(BlackBoxCalls):
     """Observes one model while it trains. Made by :func:`stabilitylens.attach`.
 
     Attributes:
@@ -276,6 +277,7 @@ class Lens:
         self._scalars |= self._loop.numbers(extra)
         self._recorder.step(self.step_number, self._scalars)
         self._cadence.note(self._scalars)
+        self._keep_step(self.step_number, self._scalars)
 
     def _note_no_step(self, moved: bool) -> None:
         """No optimizer that is known has stepped: the step was skipped, or something else has taken it."""

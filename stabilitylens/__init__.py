@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from stabilitylens._postmortem import postmortem as postmortem
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
+    from stabilitylens.hooks.blackbox import BlackBox as BlackBox
+    from stabilitylens.hooks.blackbox import replay as replay
     from stabilitylens.hooks.fuse import fuse_norms as fuse_norms
     from stabilitylens.hooks.fuse import unfuse as unfuse
     from stabilitylens.hooks.sensitivity import lr_sensitivity as lr_sensitivity
@@ -29,6 +31,8 @@ _HOMES = {
     "advise": "stabilitylens._advise",
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
+    "BlackBox": "stabilitylens.hooks.blackbox",
+    "replay": "stabilitylens.hooks.blackbox",
     "fuse_norms": "stabilitylens.hooks.fuse",
     "unfuse": "stabilitylens.hooks.fuse",
     "lr_sensitivity": "stabilitylens.hooks.sensitivity",
@@ -40,8 +44,8 @@ _HOMES = {
     "Report": "stabilitylens.report",
 }
 __all__ = [
-    "Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load", "lr_sensitivity",
-    "postmortem", "unfuse",
+    "BlackBox", "Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load",
+    "lr_sensitivity", "postmortem", "replay", "unfuse",
 ]  # fmt: skip
 
 

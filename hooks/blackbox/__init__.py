@@ -1,0 +1,9 @@
+"""What is kept around an incident, and its exact replay."""
+
+from stabilitylens.hooks.blackbox.evidence import Evidence
+from stabilitylens.hooks.blackbox.options import BlackBox
+from stabilitylens.hooks.blackbox.replaying import replay
+from stabilitylens.hooks.blackbox.rerun import Rerun
+from stabilitylens.hooks.blackbox.result import FirstBad, Frame, Replay, Values
+
+__all__ = ["BlackBox", "Evidence", "FirstBad", "Frame", "Replay", "Rerun", "Values", "replay"]

@@ -1,0 +1,176 @@
+"""The black box of a lens: keeps the last steps, and dumps them when something goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from stabilitylens.hooks.blackbox import folder
+from stabilitylens.hooks.blackbox.alarm import Alarm
+from stabilitylens.hooks.blackbox.dumping import dump
+from stabilitylens.hooks.blackbox.evidence import INCIDENTS
+from stabilitylens.hooks.blackbox.forwards import Forwards, as_called, named_arguments
+from stabilitylens.hooks.blackbox.options import BlackBox
+from stabilitylens.hooks.blackbox.plain import Keeping
+from stabilitylens.hooks.blackbox.randoms import RandomState, random_state
+from stabilitylens.hooks.blackbox.ring import MicroBatch, Ring, StepRecord
+from stabilitylens.hooks.blackbox.rolling import Rolling
+from stabilitylens.hooks.blackbox.setting import setting_of
+from stabilitylens.hooks.blackbox.snapshot import parameters_of, take
+from stabilitylens.hooks.guard import Guard, guarded
+from stabilitylens.hooks.subject import Subject
+
+_NUMBERS = (bool, int, float, tuple, torch.Tensor)
+
+
+class Box:
+    """Made by :func:`stabilitylens.attach` where it is given ``blackbox=``.
+
+    Args:
+        options: what is kept.
+        subject, optimizers, scaler: what is trained.
+        logdir: the run's folder.
+        step_number: tells the number of the step that is under way.
+        event: records something that happened at a step: kind and text.
+    """
+
+    def __init__(
+        self, options: BlackBox, subject: Subject, optimizers: Sequence[Optimizer], scaler: Any, logdir: Path, guard: Guard,
+        step_number: Callable[[], int], event: Callable[[int, str, str], None],
+    ) -> None:  # fmt: skip
+        self.options, self.guard = options, guard
+        self._model, self._optimizers, self._scaler = subject.model, optimizers, scaler
+        self._device, self._step_number, self._event = subject.device, step_number, event
+        self._incidents = logdir / INCIDENTS
+        schedulers = options.scheduler if isinstance(options.scheduler, (list, tuple)) else [options.scheduler]
+        self._schedulers = [s for s in schedulers if s is not None]
+        self._ring, self._alarm = Ring(options.steps, options.max_bytes), Alarm()
+        self._record, self._given, self._last = StepRecord(), False, 0
+        place = logdir / INCIDENTS.parent / "snapshots" if options.snapshot == "disk" else None
+        self._rolling = Rolling(options.snapshot_every, self._take, place, guard.say) if options.snapshot_every else None
+        self._forwards = Forwards(subject.model, self._forward)
+        self._handles: dict[int, Any] = {}
+        self._listen()
+        folder.sweep(self._incidents)
+        self._says = self._memory()
+        if self._says:
+            guard.say(self._says)
+
+    # what the loop does
+
+    def batch(self, batch: Any, ids: Any) -> None:
+        """Keep what the loop hands over in place of the forwards' inputs."""
+        if not self._given:
+            self._given = True
+            self._record.micro.clear()
+        self._keep(batch, ids, self._begin())
+
+    @guarded("keeping the inputs of a forward")
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        random = self._begin()
+        self._record.forwards.append(random)
+        if not self._given:
+            if self.options.hidden:
+                args, kwargs = (), named_arguments(self._model, args, kwargs)
+            self._keep(as_called(args, kwargs), None, random)
+
+    def _begin(self) -> RandomState:
+        """The random states as they are now; the first time in a step, the snapshot too."""
+        if self._rolling is not None and not self._record.micro and not self._record.forwards:
+            self._rolling.before(self._step_number())
+        if len(self._handles) != len(self._optimizers):
+            self._listen()
+        return random_state(self._device)
+
+    def _listen(self) -> None:
+        """Hear of every step of every optimizer; the lens may come to know more of them."""
+        for optimizer in self._optimizers:
+            if id(optimizer) not in self._handles:
+                self._handles[id(optimizer)] = optimizer.register_step_pre_hook(self._stepping)
+
+    def _keep(self, batch: Any, ids: Any, random: RandomState) -> None:
+        mask = self.options.mask
+        keeping = Keeping(self.options.max_bytes, self.options.hidden)
+        kept = keeping.take(mask(batch) if callable(mask) else batch)
+        self._record.micro.append(MicroBatch(kept, random, keeping, Keeping(self.options.max_bytes).take(ids)))
+
+    @guarded("keeping what an optimizer steps with")
+    def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
+        groups = [{k: v for k, v in g.items() if isinstance(v, _NUMBERS)} for g in optimizer.param_groups]
+        self._record.groups[self._optimizers.index(optimizer)] = Keeping(1 << 20).take(groups)
+
+    @guarded("the black box")
+    def end_step(self, step: int, scalars: dict[str, Any]) -> None:
+        """A step has ended; dump it if it is an incident."""
+        if step <= self._last:  # the training went back to a checkpoint
+            self._ring.clear()
+        if self._says:
+            self._event(step, "black_box", self._says)
+            self._says = ""
+        self._record.step, self._last = step, step
+        self._ring.add(self._record)
+        self._record = StepRecord()
+        self._alarm.note(step, scalars)
+        for number, known, kinds in self._alarm.arrived():
+            self._know(number, known)
+            if kinds:
+                self._dump(number, kinds, f"step {number}: {' and '.join(sorted(kinds))}")
+
+    def _know(self, step: int, known: dict[str, float]) -> None:
+        for record in self._ring.upto(step):
+            if record.step == step:
+                record.scalars = known
+
+    # dumping
+
+    def dump(self, reason: str) -> Path | None:
+        """Dump the step that ended last."""
+        for number, known, _ in self._alarm.arrived(wait=True):
+            self._know(number, known)
+        return self._dump(self._last, frozenset({"asked"}), reason)
+
+    def _dump(self, step: int, kinds: frozenset[str], reason: str) -> Path | None:
+        kept = self._ring.upto(step)
+        if not kept or kept[-1].step != step:
+            self.guard.say(f"nothing of step {step} is kept any more, so it can't be dumped")
+            return None
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device).synchronize(self._device)
+        stored = self._rolling.stored() if self._rolling is not None else []
+        setting = setting_of(self._model)
+        path, gone = dump(self._incidents, step, sorted(kinds), reason, kept, stored, setting, self.options.budget_bytes)
+        for name in gone:
+            self._event(step, "incident_removed", f"{name} made room: incidents may take {self.options.budget_bytes / 1e9:g} GB")
+        self._event(step, "incident_dumped", f"{reason}; {len(kept)} steps are kept in {path.name}")
+        return path
+
+    # snapshots
+
+    def _take(self, step: int, reuse: Any) -> Any:
+        return take(step, self._model, self._optimizers, self._schedulers, self._scaler, reuse)
+
+    def _memory(self) -> str:
+        """What the snapshots will take."""
+        if self._rolling is None:
+            return ""
+        weights = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
+        trained = sum(p.nbytes for o in self._optimizers for p in parameters_of(o))
+        disk = self.options.snapshot == "disk"
+        times, place = ("", "of host memory while one is written, and twice that on disk") if disk else ("2 × ", "of host memory")
+        return (
+            f"the black box takes a snapshot every {self.options.snapshot_every} steps: {times}{weights / 1e6:.1f} MB of weights and, "
+            f"with Adam, {times}{2 * trained / 1e6:.1f} MB of optimizer state {place}"
+        )
+
+    def close(self) -> None:
+        """Take the hooks off and let go of everything that is kept."""
+        self._forwards.remove()
+        for handle in self._handles.values():
+            handle.remove()
+        self._ring.clear()
+        if self._rolling is not None:
+            self._rolling.close()

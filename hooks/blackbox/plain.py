@@ -1,0 +1,133 @@
+"""Turns what a loop hands over into plain data that is safe to keep and to load: tensors, numbers, text, containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: bytes up to which a tensor on the host is copied; a larger one is kept by reference, and its version watched
+SMALL = 1 << 18
+#: how an array of NumPy is told from a tensor in a file
+ARRAY = "__ndarray__"
+_KINDS = (bool, int, float, complex, str, bytes)
+
+
+class Keeping:
+    """Keeps one thing, and says what of it could not be kept.
+
+    Args:
+        limit: bytes that it may take.
+        hidden: names of fields that are left out.
+
+    Attributes:
+        size: bytes that are kept.
+        left_out: what was not kept, by its place, and why.
+    """
+
+    def __init__(self, limit: int, hidden: frozenset[str] = frozenset()) -> None:
+        self._limit, self._hidden = limit, hidden
+        self._watched: list[tuple[str, Tensor, int]] = []
+        self.size = 0
+        self.left_out: dict[str, str] = {}
+
+    def take(self, value: Any, place: str = "batch") -> Any:
+        """The value as plain data, tensors on the host; None in place of what is not kept."""
+        if value is None or type(value) in _KINDS or isinstance(value, (torch.dtype, torch.device, torch.Size)):
+            return value
+        if isinstance(value, Tensor):
+            return self._tensor(value, place)
+        if isinstance(value, np.ndarray):
+            return self._array(value, place)
+        if isinstance(value, np.generic):
+            return self.take(value.item(), place)
+        if isinstance(value, Mapping):
+            return self._mapping(value, place)
+        if isinstance(value, (list, tuple)):
+            taken = [self.take(v, f"{place}[{i}]") for i, v in enumerate(value)]
+            return taken if isinstance(value, list) else tuple(taken)
+        for kind in _KINDS:  # an enumeration of numbers, say
+            if isinstance(value, kind):
+                return cast(Any, kind)(value)
+        self._leave_out(place, f"it is a {type(value).__name__}, neither a tensor nor a plain container")
+        return None
+
+    def overwritten(self) -> dict[int, str]:
+        """Tensors kept by reference that have been changed in place since: their place by identity."""
+        return {id(t): place for place, t, version in self._watched if t._version != version}
+
+    def _leave_out(self, place: str, why: str) -> None:
+        self.left_out[place] = why
+
+    def _mapping(self, value: Mapping[Any, Any], place: str) -> dict[Any, Any]:
+        taken = {}
+        for key, entry in value.items():
+            if key in self._hidden:
+                self._leave_out(f"{place}.{key}", "masked")
+            elif isinstance(key, (str, int)):
+                taken[key] = self.take(entry, f"{place}.{key}")
+            else:
+                self._leave_out(f"{place}.{key}", f"its key is a {type(key).__name__}")
+        return taken
+
+    def _fits(self, size: int, place: str) -> bool:
+        if self.size + size > self._limit:
+            self._leave_out(place, f"its {size / 1e6:.1f} MB are more than the {self._limit / 1e6:.1f} MB of max_bytes")
+            return False
+        self.size += size
+        return True
+
+    def _tensor(self, value: Tensor, place: str) -> Tensor | None:
+        if type(value) not in (Tensor, torch.nn.Parameter) or value.is_nested or value.device.type == "meta":
+            self._leave_out(place, f"it is a {type(value).__name__} that no other process could load")
+            return None
+        tensor, size = value.detach(), value.numel() * value.element_size()
+        if not self._fits(size, place):
+            return None
+        if tensor.device.type != "cpu":
+            return on_host(tensor)
+        if size <= SMALL or tensor.layout is not torch.strided:
+            return tensor.clone()
+        self._watched.append((place, tensor, tensor._version))
+        return tensor
+
+    def _array(self, value: np.ndarray, place: str) -> dict[str, Tensor] | None:
+        if value.dtype.kind not in "biufc":
+            self._leave_out(place, f"it is an array of {value.dtype}, not of numbers")
+            return None
+        return {ARRAY: torch.from_numpy(value.copy())} if self._fits(value.nbytes, place) else None
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """A copy on the host that is there once the device has come so far; nothing waits for it."""
+    pinned = tensor.device.type == "cuda"
+    host = torch.empty_like(tensor, device="cpu", pin_memory=pinned) if tensor.layout is torch.strided else None
+    return tensor.cpu() if host is None else host.copy_(tensor, non_blocking=pinned)
+
+
+def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """The same containers with each leaf replaced."""
+    if isinstance(value, dict):
+        return {key: mapped(entry, leaf) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return type(value)(mapped(entry, leaf) for entry in value)
+    return leaf(value)
+
+
+def own_storage(value: Any) -> Any:
+    """A tensor without the rest of the storage that it is a view of, which a file would hold too."""
+    if isinstance(value, Tensor) and value.layout is torch.strided and value.untyped_storage().nbytes() > value.nbytes:
+        return value.clone()
+    return value
+
+
+def as_given(value: Any) -> Any:
+    """What was kept, as the loop had it: arrays are arrays again, tensors copies that may be changed."""
+    if isinstance(value, dict):
+        return value[ARRAY].numpy().copy() if value.keys() == {ARRAY} else {k: as_given(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return type(value)(as_given(v) for v in value)
+    return value.clone() if isinstance(value, Tensor) else value

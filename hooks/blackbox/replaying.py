@@ -1,0 +1,116 @@
+"""replay: run a dumped incident again, and say where it began."""
+
+from __future__ import annotations
+
+import math
+from os import PathLike
+from typing import Any
+
+from torch import nn
+
+from stabilitylens.hooks.blackbox.evidence import Evidence
+from stabilitylens.hooks.blackbox.first_bad import bad_weights, nonfinite, outlying, words
+from stabilitylens.hooks.blackbox.probe import Call, Probe
+from stabilitylens.hooks.blackbox.rerun import Rerun, StepFunction, check
+from stabilitylens.hooks.blackbox.result import FirstBad, Replay
+from stabilitylens.hooks.blackbox.setting import differences, setting_of
+
+#: so many steps before the incident tell what is usual for a module
+USUAL = 8
+
+
+def replay(
+    incident: str | PathLike[str], model: nn.Module, optimizer: Any, step_fn: StepFunction, scheduler: Any = None, scaler: Any = None,
+) -> Replay:  # fmt: skip
+    """Run a dumped incident again, to the bit on the same hardware and kernels, and name the first module that goes wrong.
+
+    The model and the optimizer are left in the state just before the incident's step.
+
+    Args:
+        incident: its folder, ``…/stabilitylens/incidents/step_…``, or a run's folder, whose newest incident is taken.
+        model: built as it was; its weights do not matter. It may be wrapped otherwise than in training.
+        optimizer: built as it was, on this model's parameters; or the list of several.
+        step_fn: ``step_fn(model, optimizer, batches)`` does one whole optimizer step, as the loop did: for each micro-batch in the
+            list ``batches`` the forward and the backward, then clipping, ``optimizer.step()``, ``zero_grad()``, and the steps of
+            scheduler and scaler where there are some. It returns the loss that the loop gave to ``lens.step()``, or the list of
+            those that it gave to ``lens.micro_step()``. A micro-batch is what the loop gave to ``lens.batch()``, with its tensors
+            on the host; where it gave none, what the model was called with: the only argument, the dictionary of the
+            keywords, the tuple of several arguments, or the pair of arguments and keywords.
+        scheduler, scaler: those that ``step_fn`` uses. Learning rates are put back at each step even without the scheduler.
+
+    Returns:
+        What was found; ``print`` it.
+
+    Raises:
+        BadInput: the folder is damaged or foreign, no snapshot or not every batch was kept, the model or optimizer does not
+            fit, or ``step_fn`` is missing.
+    """
+    check(model, optimizer, step_fn)
+    evidence = Evidence(incident)
+    rerun = Rerun(evidence, model, optimizer, step_fn, scheduler, scaler)
+    losses, first, before = _watched(rerun)
+    recorded = {step: _known(evidence.manifest.loss(step)) for step in losses}
+    unequal = [s for s in losses if not math.isnan(recorded[s]) and losses[s] != recorded[s] or _odd(losses[s], recorded[s])]
+    rerun.restore(before)
+    found = Replay(
+        str(evidence.folder), evidence.step, evidence.manifest.kinds, rerun.snapshot.step, losses, recorded, not unequal,
+        _difference(evidence, model, losses, recorded, unequal), first,
+    )  # fmt: skip
+    object.__setattr__(found, "text", text_of(found))
+    return found
+
+
+def _watched(rerun: Rerun) -> tuple[dict[int, float], FirstBad | None, Any]:
+    """Run up to the incident's step, watching the last steps; losses, where it began, the state before the incident's step."""
+    losses: dict[int, float] = {}
+    earlier: list[list[Call]] = []
+    first, before, last = None, None, rerun.evidence.step
+    for step in range(rerun.restore(), last + 1):
+        before = rerun.state(step) if step == last else None
+        if step < last - USUAL:
+            losses[step] = rerun.run(step)
+            continue
+        first = first or bad_weights(step, rerun.model)
+        with Probe(rerun.model) as probe:
+            losses[step] = rerun.run(step)
+        first = first or nonfinite(step, probe.calls)
+        if first is None and step == last:
+            first = outlying(step, probe.calls, earlier)
+        earlier.append(probe.calls)
+    return losses, first, before
+
+
+def _known(loss: float | None) -> float:
+    return math.nan if loss is None else loss
+
+
+def _odd(loss: float, recorded: float) -> bool:
+    """Whether only one of them is NaN; a loss that was never recorded is not compared."""
+    return math.isnan(loss) != math.isnan(recorded) and not math.isnan(recorded)
+
+
+def _difference(
+    evidence: Evidence, model: nn.Module, losses: dict[int, float], recorded: dict[int, float], unequal: list[int]
+) -> str:
+    if not unequal:
+        return ""
+    step = unequal[0]
+    where = f"from step {step} on the loss is {losses[step]!r} where {recorded[step]!r} was recorded"
+    others = differences(evidence.manifest.setting, setting_of(model))
+    why = "; ".join(others) if others else "no version, device or flag differs, so the step is not done as it was, or its kernels vary"
+    return f"{where}: {why}"
+
+
+def text_of(found: Replay) -> str:
+    """All of it for a person."""
+    steps = f"steps {found.snapshot_step} to {found.step}" if found.snapshot_step < found.step else f"step {found.step}"
+    same = "every recorded loss is equal to the bit" if found.exact else found.difference
+    lines = [f"{steps} were run again: {same}"]
+    if found.first_bad is None:
+        lines.append("no module makes anything that is not finite, or far from what it did in the steps before")
+    else:
+        lines.append(found.first_bad.sentence)
+        for frame in found.first_bad.before:
+            side = frame.output if frame.direction == "forward" else frame.input
+            lines.append(f"  before: {frame.direction} {frame.module or 'the model'} {words(side) if side else 'no tensor'}")
+    return "\n".join(lines)

@@ -1,0 +1,227 @@
+"""Everything that a training step starts from, copied to the host, and put back to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from stabilitylens.errors import BadInput
+from stabilitylens.hooks.blackbox.plain import Keeping, mapped
+from stabilitylens.hooks.names import canonical_names
+
+_ENDLESS = 1 << 62
+
+
+@dataclass
+class Snapshot:
+    """The state before a step.
+
+    Attributes:
+        step: the step that starts from it.
+        model: parameters and buffers by canonical name; those of one storage once.
+        optimizers: of each the state by parameter's index, which of it lay on the host, and the parameter groups.
+        others: state of the schedulers and of the gradient scaler, and the modules that were in evaluation mode.
+        left_out: what could not be kept, by place.
+    """
+
+    step: int
+    model: dict[str, Tensor]
+    optimizers: list[dict[str, Any]]
+    others: dict[str, Any]
+    left_out: dict[str, str]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tensors."""
+        return sum(t.nbytes for t in tensors_of([self.model, self.optimizers, self.others]))
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """Every tensor in plain data."""
+    found: list[Tensor] = []
+    mapped(value, lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None)
+    return found
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, each once, by the name that no wrapper changes."""
+    names = canonical_names(model)
+    return {names[path]: t for some in (model.named_parameters(), model.named_buffers()) for path, t in some}
+
+
+@torch.no_grad()
+def take(
+    step: int, model: nn.Module, optimizers: Sequence[Optimizer], schedulers: Sequence[Any], scaler: Any,
+    reuse: Snapshot | None = None,
+) -> Snapshot:  # fmt: skip
+    """Copy the state to the host; on a device that runs ahead nothing waits for it.
+
+    Args:
+        step: the step that is about to begin.
+        model: its parameters and buffers are copied.
+        optimizers: their state is.
+        schedulers: so is theirs.
+        scaler: and that of the gradient scaler; None without one.
+        reuse: an older snapshot whose memory may be written over.
+    """
+    keeping, names = _Copying(reuse), canonical_names(model)
+    weights = {name: keeping.tensor(f"model.{name}", t) for name, t in named_tensors(model).items()}
+    states = [_optimizer(keeping, f"optimizer {i}", o) for i, o in enumerate(optimizers)]
+    plain = Keeping(_ENDLESS)
+    others = {
+        "schedulers": [plain.take(s.state_dict(), f"scheduler {i}") for i, s in enumerate(schedulers)],
+        "scaler": None if scaler is None else plain.take(scaler_state(scaler), "scaler"),
+        "evaluating": [names[path] for path, m in model.named_modules() if not m.training],
+    }
+    return Snapshot(step, weights, states, others, keeping.left_out | plain.left_out)
+
+
+class _Copying:
+    """Copies tensors to the host, into the memory of an older snapshot where that fits."""
+
+    def __init__(self, reuse: Snapshot | None) -> None:
+        self._old: dict[str, Tensor] = {} if reuse is None else {f"model.{n}": t for n, t in reuse.model.items()}
+        for i, state in enumerate(reuse.optimizers if reuse is not None else ()):
+            self._old |= {f"optimizer {i}.{p}.{k}": v for p, s in state["state"].items() for k, v in s.items()}
+        self.left_out: dict[str, str] = {}
+
+    def tensor(self, place: str, tensor: Tensor) -> Tensor:
+        source = tensor.detach()
+        old = self._old.get(place)
+        if isinstance(old, Tensor) and (old.shape, old.dtype, old.stride()) == (source.shape, source.dtype, source.stride()):
+            return old.copy_(source, non_blocking=source.device.type == "cuda")
+        pinned = source.device.type == "cuda"
+        return torch.empty_like(source, device="cpu", pin_memory=pinned).copy_(source, non_blocking=pinned)
+
+    def value(self, place: str, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.tensor(place, value)
+        plain = Keeping(_ENDLESS)
+        taken = plain.take(value, place)
+        self.left_out |= plain.left_out
+        return taken
+
+
+def _optimizer(keeping: _Copying, place: str, optimizer: Optimizer) -> dict[str, Any]:
+    """The state of an optimizer by the index of its parameters, with the names of what does not lie where they do."""
+    state: dict[int, dict[str, Any]] = {}
+    on_host: list[tuple[int, str]] = []
+    for i, parameter in enumerate(parameters_of(optimizer)):
+        own = optimizer.state.get(parameter)
+        if own:
+            state[i] = {k: keeping.value(f"{place}.{i}.{k}", v) for k, v in own.items()}
+            on_host += [(i, k) for k, v in own.items() if isinstance(v, Tensor) and v.device != parameter.device]
+    return {"state": state, "on_host": on_host, "groups": [group_of(keeping, place, g) for g in optimizer.param_groups]}
+
+
+def group_of(keeping: _Copying, place: str, group: dict[str, Any]) -> dict[str, Any]:
+    """A parameter group without its parameters, and how many those are."""
+    return {k: keeping.value(f"{place} group.{k}", v) for k, v in group.items() if k != "params"} | {"params": len(group["params"])}
+
+
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Its parameters, in the order of its groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def scaler_state(scaler: Any) -> dict[str, Any]:
+    """The state of a gradient scaler, its tensors copied where they lie, so that nothing waits for a device."""
+    scale, tracker = getattr(scaler, "_scale", None), getattr(scaler, "_growth_tracker", None)
+    if not isinstance(scale, Tensor) or not isinstance(tracker, Tensor) or not scaler.is_enabled():
+        return dict(scaler.state_dict())
+    return {
+        "scale": scale.detach(), "_growth_tracker": tracker.detach(), "growth_factor": scaler.get_growth_factor(),
+        "backoff_factor": scaler.get_backoff_factor(), "growth_interval": scaler.get_growth_interval(),
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def put_back(
+    snapshot: Snapshot, model: nn.Module, optimizers: Sequence[Optimizer], schedulers: Sequence[Any], scaler: Any
+) -> None:
+    """Make a training what it was.
+
+    Raises:
+        BadInput: the model or an optimizer is not the one that the snapshot was taken of.
+    """
+    tensors = named_tensors(model)
+    check_model(snapshot, tensors)
+    check_optimizers(snapshot, optimizers)
+    for name, tensor in tensors.items():
+        tensor.copy_(snapshot.model[name])
+    for optimizer, state in zip(optimizers, snapshot.optimizers, strict=True):
+        _put_back_optimizer(optimizer, state)
+    for scheduler, state in zip(schedulers, snapshot.others["schedulers"], strict=False):
+        scheduler.load_state_dict(mapped(state, _copy))
+    if scaler is not None and snapshot.others["scaler"] is not None:
+        numbers = {k: v.item() if isinstance(v, Tensor) else v for k, v in snapshot.others["scaler"].items()}
+        scaler.load_state_dict(numbers)
+        scaler._per_optimizer_states.clear()
+    names, evaluating = canonical_names(model), set(snapshot.others["evaluating"])
+    for path, module in model.named_modules():
+        module.training = names[path] not in evaluating
+    model.zero_grad(set_to_none=True)
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _put_back_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
+    on_host = {tuple(entry) for entry in state["on_host"]}
+    optimizer.state.clear()
+    for i, parameter in enumerate(parameters_of(optimizer)):
+        if i in state["state"]:
+            optimizer.state[parameter] = {
+                k: v.to("cpu" if (i, k) in on_host else parameter.device, copy=True) if isinstance(v, Tensor) else mapped(v, _copy)
+                for k, v in state["state"][i].items()
+            }
+    for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
+        set_group(group, {k: v for k, v in saved.items() if k != "params"})
+
+
+def set_group(group: dict[str, Any], values: dict[str, Any]) -> None:
+    """Make a parameter group's learning rate and the like what they were; a tensor stays the tensor that it is."""
+    for key, value in values.items():
+        if isinstance(group.get(key), Tensor):
+            with torch.no_grad():
+                group[key].copy_(value if isinstance(value, Tensor) else torch.tensor(value))
+        else:
+            group[key] = _copy(value)
+
+
+def check_model(snapshot: Snapshot, tensors: dict[str, Tensor]) -> None:
+    """Say how a model differs from the one that was recorded.
+
+    Raises:
+        BadInput: it does.
+    """
+    theirs = snapshot.model
+    for name in [*theirs, *tensors]:
+        if name not in tensors:
+            raise BadInput(f"the model has no {name}, which the recorded one has; build the model that was trained")
+        if name not in theirs:
+            raise BadInput(f"the model has {name}, which the recorded one has not; build the model that was trained")
+        if theirs[name].shape != tensors[name].shape:
+            there, here = tuple(theirs[name].shape), tuple(tensors[name].shape)
+            raise BadInput(f"{name} has shape {here}, and {there} in the recorded model; build the model that was trained")
+
+
+def check_optimizers(snapshot: Snapshot, optimizers: Sequence[Optimizer]) -> None:
+    """Say how optimizers differ from the recorded ones.
+
+    Raises:
+        BadInput: they do.
+    """
+    there, here = ([[g["params"] for g in s["groups"]] for s in snapshot.optimizers],
+                   [[len(g["params"]) for g in o.param_groups] for o in optimizers])  # fmt: skip
+    if there != here:
+        raise BadInput(
+            f"the optimizer has parameter groups of {here} parameters, and of {there} in the recorded training; "
+            "build it as it was, with the same groups in the same order"
+        )
