@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from training import loss_of, tokens, update
 
 import stabilitylens as sl
 from stabilitylens.run import Run
@@ -61,3 +62,19 @@ def observed(loop: Loop, logdir: Path, **options: Any) -> Run:
         assert not lens.guard.failures, lens.guard.failures
         lens.close()
     return sl.load(logdir)
+
+
+def simple(make: Callable[[], nn.Module], steps: int = 3, loss: Callable[[nn.Module, Tensor], Tensor] = loss_of) -> Loop:
+    """A plain loop over a model."""
+
+    def loop(attach: Callable[..., Any]) -> tuple[nn.Module, list[Tensor]]:
+        model, losses = make(), []
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+        lens = attach(model, optimizer)
+        for _ in range(steps):
+            value = loss(model, tokens())
+            update(value, optimizer, lens)
+            losses.append(value.detach())
+        return model, losses
+
+    return loop

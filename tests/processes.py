@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from training import update
 
 import stabilitylens as sl
 
@@ -94,13 +95,7 @@ def train(
     for step in range(steps):
         x = data(step)
         loss = loss_of(wrapped(x), x)
-        loss.backward()
-        if lens:
-            lens.grads_ready()
-        optimizer.step()
-        optimizer.zero_grad()
-        if lens:
-            lens.step(loss)
+        update(loss, optimizer, lens)
         losses.append(loss.detach())
     if lens:
         before_close(lens)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from training import update
 
 import stabilitylens as sl
 
@@ -61,13 +62,7 @@ def train(name: str, attention: str, logdir=None, steps: int = 2):
     losses = []
     for _ in range(steps):
         loss = first_tensor(model(**kwargs)).float().square().mean()
-        loss.backward()
-        if lens:
-            lens.grads_ready()
-        optimizer.step()
-        optimizer.zero_grad()
-        if lens:
-            lens.step(loss)
+        update(loss, optimizer, lens)
         losses.append(loss.detach().clone())
     if lens:
         assert not lens.guard.failures

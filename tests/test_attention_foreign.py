@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from training import update
 
 import stabilitylens as sl
 
@@ -51,11 +52,7 @@ def trained(model: nn.Module, x: Tensor, logdir=None, steps: int = 2):
     losses = []
     for _ in range(steps):
         loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if lens:
-            lens.step(loss)
+        update(loss, optimizer, lens, ready=False)
         losses.append(loss.detach())
     if lens:
         assert not lens.guard.failures

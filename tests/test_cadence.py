@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from training import descend
 
 import stabilitylens as sl
 from stabilitylens.errors import BadInput
@@ -39,10 +40,7 @@ def train(logdir: Path, steps: int, losses: Callable[[int], float] | None = None
     with sl.attach(model, optimizer, logdir, **options) as lens:
         for step in range(1, steps + 1):
             loss = model(torch.randn(4, 5, 8)).square().mean()
-            loss.backward()
-            lens.grads_ready()
-            optimizer.step()
-            optimizer.zero_grad()
+            descend(loss, optimizer, lens)
             lens.step(loss if losses is None else losses(step))
     return sl.load(logdir)
 

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
-from training import Decoder, EncoderClassifier, llama, loss_of, tokens
+from training import Decoder, EncoderClassifier, llama, loss_of, tokens, update
 
 import stabilitylens as sl
 
@@ -30,13 +30,7 @@ def train(make, logdir=None, *, every=1, backend="aot_eager", regional=False, au
     for i in range(6):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = loss_of(run, tokens(2, lengths[i % len(lengths)]))
-        loss.backward()
-        if lens:
-            lens.grads_ready()
-        optimizer.step()
-        optimizer.zero_grad()
-        if lens:
-            lens.step(loss)
+        update(loss, optimizer, lens)
         losses.append(loss.detach().clone())
     if lens:
         assert not lens.guard.failures
@@ -142,12 +136,7 @@ def test_models_of_one_class_in_one_process_are_each_observed(tmp_path):
         return torch.compile(model, backend="aot_eager", fullgraph=True), optimizer, lens
 
     def step(model, optimizer, lens):
-        loss = loss_of(model, tokens())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if lens:
-            lens.step(loss)
+        update(loss_of(model, tokens()), optimizer, lens, ready=False)
 
     bare = made(None)
     step(*bare)  # its graph has no operators of ours, and must not be taken for those that follow

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from training import update
 
 import stabilitylens as sl
 from stabilitylens.hooks import per_rank, ring
@@ -127,12 +128,7 @@ def trained(model, folder, steps=2):
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     with sl.attach(model, optimizer, folder, every=1) as lens:
         for _ in range(steps):
-            loss = model(torch.randint(0, 8, (2, 5))).square().mean()
-            loss.backward()
-            lens.grads_ready()
-            optimizer.step()
-            optimizer.zero_grad()
-            lens.step(loss)
+            update(model(torch.randint(0, 8, (2, 5))).square().mean(), optimizer, lens)
     assert not lens.guard.failures
     return sl.load(folder)
 
@@ -181,10 +177,7 @@ def test_replicas_in_threads_are_not_counted(tmp_path):
             loss = model(x).square().mean()
             for t in threads:
                 t.join()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            lens.step(loss)
+            update(loss, optimizer, lens, ready=False)
     assert not lens.guard.failures
     values = sl.load(tmp_path)["resid_rms"].values
     np.testing.assert_allclose(values[0], values[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training import Decoder, loss_of, tokens
+from training import Decoder, loss_of, tokens, update
 
 import stabilitylens as sl
 
@@ -26,11 +26,7 @@ lens = sl.attach(model, optimizer, sys.argv[1], every=5)
 step = 0
 while True:
     loss = loss_of(model, tokens())
-    loss.backward()
-    lens.grads_ready()
-    optimizer.step()
-    optimizer.zero_grad()
-    lens.step(loss)
+    update(loss, optimizer, lens)
     step += 1
     print(step, loss.item(), flush=True)
 """
@@ -61,10 +57,7 @@ def test_a_spike_of_one_step_between_two_samples_is_recorded_and_found(tmp_path)
     with sl.attach(model, optimizer, tmp_path, every=10) as lens:
         for step in range(1, 1101):
             loss = loss_of(model, tokens(2, 8)) * (8 if step == 1003 else 1)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            lens.step(loss)
+            update(loss, optimizer, lens, ready=False)
         assert not lens.guard.failures
     run = sl.load(tmp_path)
     assert run["loss"].steps.tolist() == list(range(1, 1101))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_architectures import DATA, build, first_tensor, rows
 from torch import nn
-from training import Decoder, gpt2, llama, loss_of, tokens, train
+from training import Decoder, gpt2, llama, loss_of, tokens, train, update
 
 import stabilitylens as sl
 from stabilitylens.errors import BadInput
@@ -39,11 +39,7 @@ def observe(name, logdir, fuse: bool):
         for _ in range(2):
             out = first_tensor(model(**kwargs))
             loss = out.float().square().mean()
-            loss.backward()
-            lens.grads_ready()
-            optimizer.step()
-            optimizer.zero_grad()
-            lens.step(loss)
+            update(loss, optimizer, lens)
         assert not lens.guard.failures
     return names, out.detach(), sl.load(logdir)
 
@@ -85,9 +81,7 @@ def test_the_kernels_train_alike():
             losses = []
             for _ in range(8):
                 loss = loss_of(model, tokens(2, 8))
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
+                update(loss, optimizer)
                 losses.append(loss.detach())
         outcomes.append(torch.stack(losses))
     assert torch.allclose(*outcomes, rtol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from loops import grad_norm, in_block, norm, observed
 from torch import nn
-from training import Decoder, loss_of, tokens
+from training import Decoder, loss_of, tokens, update
 
 import stabilitylens as sl
 
@@ -105,30 +105,6 @@ def test_the_gradients_of_the_stream_are_divided_by_the_scale_they_were_multipli
         assert run[name].values == pytest.approx(np.broadcast_to(run[name].values[0], run[name].values.shape), rel=1e-5)
 
 
-def test_parameter_groups_with_learning_rates_of_their_own(tmp_path):
-    expected = []
-
-    def loop(attach):
-        model = Decoder()
-        groups = [{"params": in_block(model, i), "lr": 10.0 ** -(i + 1)} for i in range(3)]
-        groups.append({"params": [*model.embedding.parameters(), *model.norm.parameters(), *model.head.parameters()]})
-        optimizer = torch.optim.AdamW(groups, 1e-5)
-        lens = attach(model, optimizer)
-        before = [[p.detach().clone() for p in in_block(model, i)] for i in range(3)]
-        loss = loss_of(model, tokens())
-        loss.backward()
-        optimizer.step()
-        lens.step(loss)
-        for i in range(3):
-            delta = [a - b for a, b in zip(in_block(model, i), before[i], strict=True)]
-            expected.append(norm(delta) / sum(d.numel() for d in delta) ** 0.5 * 10 ** (i + 1))
-        return model, [loss.detach()]
-
-    run = observed(loop, tmp_path)
-    assert run["update_rms/layer"].values[0] == pytest.approx(expected[-3:], rel=1e-4)
-    assert run["lr"].values == pytest.approx([0.1])
-
-
 def test_several_optimizers_in_one_step(tmp_path):
     norms = []
 
@@ -182,42 +158,10 @@ def test_optimizers_that_take_turns_within_a_step_are_each_read_when_ready(tmp_p
     assert run["grad_norm"].values == pytest.approx(norms[-1:], rel=1e-5)
 
 
-@pytest.mark.parametrize("steps_before", [True, False])
-def test_the_learning_rate_is_the_one_that_the_step_used(steps_before, tmp_path):
-    used = []
-
-    def loop(attach):
-        model = Decoder()
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4)
-        lens = attach(model, optimizer)
-        used.clear()
-        for _ in range(4):
-            loss = loss_of(model, tokens())
-            loss.backward()
-            used.append(scheduler.get_last_lr()[0])
-            optimizer.step()
-            if steps_before:
-                scheduler.step()
-            lens.step(loss)
-            if not steps_before:
-                scheduler.step()
-        return model, [loss.detach()]
-
-    run = observed(loop, tmp_path)
-    assert run["lr"].values == pytest.approx(used)
-    assert run["update_rms/layer"].values[0] == pytest.approx(np.ones(3), rel=0.1)  # Adam's first step has RMS 1
-
-
 def test_a_resumed_loop_goes_on_counting_and_the_run_is_one(tmp_path):
     def train(model, optimizer, lens, steps):
         for _ in range(steps):
-            loss = loss_of(model, tokens())
-            loss.backward()
-            lens.grads_ready()
-            optimizer.step()
-            optimizer.zero_grad()
-            lens.step(loss)
+            update(loss_of(model, tokens()), optimizer, lens)
 
     def make():
         model = Decoder()
@@ -305,10 +249,7 @@ def test_evaluation_in_between_changes_nothing(tmp_path):
                     loss_of(model, x)  # people forget no_grad
                     model.train()
                 loss = loss_of(model, tokens())
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                lens.step(loss)
+                update(loss, optimizer, lens, ready=False)
                 losses.append(loss.detach())
             return model, losses
 

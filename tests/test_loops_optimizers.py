@@ -186,3 +186,54 @@ def test_what_becomes_trainable_later_is_observed_from_then_on(tmp_path):
     assert np.isnan(run["grad_norm_clipped/layer"].values[0]).all()
     assert run["grad_norm_clipped/layer"].values[-1].min() > 0
     assert run.header.coverage.parameters == (len(list(model.parameters())),) * 2
+
+
+def test_parameter_groups_with_learning_rates_of_their_own(tmp_path):
+    expected = []
+
+    def loop(attach):
+        model = Decoder()
+        groups = [{"params": in_block(model, i), "lr": 10.0 ** -(i + 1)} for i in range(3)]
+        groups.append({"params": [*model.embedding.parameters(), *model.norm.parameters(), *model.head.parameters()]})
+        optimizer = torch.optim.AdamW(groups, 1e-5)
+        lens = attach(model, optimizer)
+        before = [[p.detach().clone() for p in in_block(model, i)] for i in range(3)]
+        loss = loss_of(model, tokens())
+        loss.backward()
+        optimizer.step()
+        lens.step(loss)
+        for i in range(3):
+            delta = [a - b for a, b in zip(in_block(model, i), before[i], strict=True)]
+            expected.append(norm(delta) / sum(d.numel() for d in delta) ** 0.5 * 10 ** (i + 1))
+        return model, [loss.detach()]
+
+    run = observed(loop, tmp_path)
+    assert run["update_rms/layer"].values[0] == pytest.approx(expected[-3:], rel=1e-4)
+    assert run["lr"].values == pytest.approx([0.1])
+
+
+@pytest.mark.parametrize("steps_before", [True, False])
+def test_the_learning_rate_is_the_one_that_the_step_used(steps_before, tmp_path):
+    used = []
+
+    def loop(attach):
+        model = Decoder()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4)
+        lens = attach(model, optimizer)
+        used.clear()
+        for _ in range(4):
+            loss = loss_of(model, tokens())
+            loss.backward()
+            used.append(scheduler.get_last_lr()[0])
+            optimizer.step()
+            if steps_before:
+                scheduler.step()
+            lens.step(loss)
+            if not steps_before:
+                scheduler.step()
+        return model, [loss.detach()]
+
+    run = observed(loop, tmp_path)
+    assert run["lr"].values == pytest.approx(used)
+    assert run["update_rms/layer"].values[0] == pytest.approx(np.ones(3), rel=0.1)  # Adam's first step has RMS 1

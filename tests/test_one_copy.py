@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from training import update
 
 import stabilitylens as sl
 
@@ -76,12 +77,7 @@ def test_one_copy_a_sampled_step_and_none_in_between(attention: str, tmp_path: P
     with sl.attach(model, optimizer, tmp_path, every=4) as lens:
         for _ in range(8):
             with Leaving() as leaving:
-                loss = model(input_ids=tokens, labels=tokens).loss
-                loss.backward()
-                lens.grads_ready()
-                optimizer.step()
-                optimizer.zero_grad()
-                lens.step(loss)
+                update(model(input_ids=tokens, labels=tokens).loss, optimizer, lens)
             assert [place for place in leaving.numbers if place != "the training itself"] == []
             counted.append(len(leaving.copies))
         assert not lens.guard.failures

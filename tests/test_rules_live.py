@@ -11,6 +11,7 @@ from stabilitylens.findings import Finding
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from training import update  # noqa: E402
 
 
 class Classifier(nn.Module):
@@ -41,11 +42,7 @@ def train(
             tokens = torch.randint(0, 20, (4, 6), generator=generator)
             labels = torch.full_like(tokens, -100) if step == unlabelled else tokens
             loss = nn.functional.cross_entropy(model(tokens, mask).flatten(0, 1), labels.flatten())
-            loss.backward()
-            lens.grads_ready()
-            optimizer.step()
-            optimizer.zero_grad()
-            lens.step(loss)
+            update(loss, optimizer, lens)
 
 
 def finding(logdir: Path, code: str) -> Finding:

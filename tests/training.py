@@ -142,6 +142,35 @@ def loss_of(model: nn.Module, x: Tensor) -> Tensor:
     return out if isinstance(out, Tensor) else out.loss
 
 
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, lens: sl.Lens | None = None) -> None:
+    """A loss's gradients and a step along them; the lens, if any, is told when the gradients are ready."""
+    loss.backward()
+    if lens:
+        lens.grads_ready()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def update(loss: Tensor, optimizer: torch.optim.Optimizer, lens: sl.Lens | None = None, *, ready: bool = True) -> None:
+    """A whole step of a plain loop, ``lens.step`` included; ``ready=False`` is a loop without ``grads_ready``."""
+    descend(loss, optimizer, lens if ready else None)
+    if lens:
+        lens.step(loss)
+
+
+def one_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    lens: sl.Lens | None,
+    x: Tensor | None = None,
+    loss: Callable[[nn.Module, Tensor], Tensor] = loss_of,
+) -> Tensor:
+    """The loss of a step that lacks nothing but ``lens.step``."""
+    value = loss(model, tokens() if x is None else x)
+    descend(value.mean(), optimizer, lens)
+    return value
+
+
 @dataclass
 class Outcome:
     """What a run left behind, all of it compared to the bit."""
