@@ -117,6 +117,12 @@ class Ranks:
 
     # coming together
 
+    def decide(self, flag: bool) -> bool | None:
+        """Whether any process says yes, the same answer in all of them; None where they can't decide together. All have to ask."""
+        if self._meeting is None and not self.apart:
+            self._assemble()
+        return None if self.apart else self.agree(flag)
+
     def agree(self, flag: bool) -> bool:
         """Whether any process says yes: the same answer in all of them. All have to ask.
 

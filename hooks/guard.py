@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from stabilitylens.errors import TrainingStopped
+
 Result = TypeVar("Result")
 
 
@@ -55,6 +57,8 @@ def guarded(place: str) -> Callable[[Callable[..., Result]], Callable[..., Resul
         def call(self: Any, *args: Any, **kwargs: Any) -> Result | None:
             try:
                 return method(self, *args, **kwargs)
+            except TrainingStopped:
+                raise
             except Exception as error:
                 self.guard.failed(place, error)
                 return None

@@ -38,6 +38,11 @@ class LoopScalars:
             value = value.float().mean()
         self._losses.append(value)
 
+    @guarded("reading the loss")
+    def so_far(self) -> Tensor | float | None:
+        """The mean of the micro-batches told until now; None where there is none."""
+        return mean(self._losses) if self._losses else None
+
     def loss(self, loss: Tensor | float | None, step: int) -> Tensor | float | None:
         """The step's loss: the one that is given, else the mean of the micro-batches; None where there is none."""
         micro, self._losses = self._losses, []

@@ -27,7 +27,7 @@ class NormListener:
         """The lens that samples now, and the layer's name in it."""
         module = self._module()
         for lens in observers() if module is not None else ():
-            name = lens._subject.names.get(module)
+            name = lens.subject.names.get(module)
             observed = in_backward() or lens._entry._open_at is not None or lens._taps.compiled
             if name is not None and lens._wants_forward() and observed:
                 return lens, name

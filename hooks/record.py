@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from stabilitylens import __version__
 from stabilitylens.anatomy import Anatomy
+from stabilitylens.errors import BadInput
 from stabilitylens.header import Coverage, Header
 from stabilitylens.hooks.cadence import Every, describe
 from stabilitylens.hooks.coverage import coverage
@@ -32,6 +34,10 @@ from stabilitylens.recipe import Recipe
 from stabilitylens.writers.recording import RunWriter, is_begun
 
 Scalars = dict[str, Tensor | float]
+#: seconds between looks whether the files are still there, each of which takes 13 µs
+LOOK = 1.0
+#: what ``skipped`` holds where a guard skipped the step, and not a gradient scaler or the loop
+BY_GUARD = 2.0
 
 
 def _is_away(value: Tensor | float) -> bool:
@@ -65,8 +71,9 @@ class Recorder:
     ) -> None:
         self._subject, self.guard, self._ranks = subject, guard, ranks
         self._left_out = tuple(m.name for m in METRICS if m not in metrics and not m.every_step and not m.opt_in)
-        self._logdir = logdir
+        self._logdir = logdir.absolute()
         self._writer: RunWriter | None = None
+        self._looked, self._gone = time.monotonic(), ""
         self._ring: list[tuple[int, Scalars]] = []
         versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
         self._header = Header(
@@ -119,6 +126,24 @@ class Recorder:
             self._writer.header(self._header)
         return self._writer
 
+    def _look_after(self, step: int) -> None:
+        """Go on in new files where those of this session were deleted or moved, or their disk is gone."""
+        if self._writer is not None and not self._writer.in_place():
+            with suppress(OSError):
+                self._writer.close()
+            self._writer = None
+            self._gone = f"the record in {self._logdir} was deleted or moved, or its disk is gone, before step {step}"
+            self.guard.say(f"{self._gone}; it goes on there in new files", once="a record that is gone")
+        if not self._gone:
+            return
+        try:
+            self._open(step)
+        except BadInput as error:
+            self.guard.say(f"{error}; nothing is recorded until that can be done", once="a record that can't be made again")
+            return
+        text, self._gone = self._gone, ""
+        self.event(step, "record_gone", text)
+
     def step(self, step: int, scalars: Scalars) -> None:
         """Record the scalars of a step, at once where they are on the host, else with the next sample."""
         self._ring.append((step, scalars))
@@ -153,16 +178,22 @@ class Recorder:
 
     def write(self, waiting: Waiting) -> None:
         """Record the scalars of steps."""
-        for step, numbers in waiting:
-            skipped = numbers.pop("skipped", 0.0) > 0
+        if waiting and time.monotonic() >= self._looked + LOOK:
+            self._looked = time.monotonic()
+            self._look_after(waiting[0][0])
+        for step, numbers in waiting if not self._gone else ():
+            why = numbers.pop("skipped", 0.0)
+            skipped = why > 0
             self._open(step).step(step, numbers | ({"skipped": 1.0} if skipped else {}))
-            if skipped:
+            if why == BY_GUARD:
+                self.event(step, "step_skipped", "a guard kept the optimizer from its step")
+            elif skipped:
                 scale = f": the gradients overflowed at loss scale {numbers['loss_scale']:g}" if "loss_scale" in numbers else ""
                 self.event(step, "step_skipped", f"the optimizer took no step{scale}")
 
     def event(self, step: int, kind: str, text: str) -> None:
         """Record something that happened."""
-        if not self.writes:
+        if not self.writes or self._gone:
             return
         self._open(step).event(step, kind, text)
 
@@ -176,6 +207,8 @@ class Recorder:
         subject: Subject | WholeSubject | None = None,
     ) -> None:
         """Record the arrays of a sampled step, after a header that says what they are if that has changed."""
+        if self._gone:
+            return
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
         seen = coverage(subject or self._subject, taps, parameters, arrays, self._left_out)

@@ -3,3 +3,7 @@
 
 class BadInput(ValueError):
     """What is wrong, where, and what to do, in one sentence."""
+
+
+class TrainingStopped(RuntimeError):
+    """A guard that was asked to has stopped the training: what it saw, at which step, and whether the weights have changed."""

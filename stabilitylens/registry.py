@@ -20,7 +20,7 @@ Given = TypeVar("Given", bound=Callable[..., Any])
 
 def page_of(member: Callable[..., Any]) -> str:
     """The docstring of a member; without one (``python -OO`` drops them) a line with its name."""
-    return inspect.cleandoc(member.__doc__ or "") or f"{member.__name__.replace('_', ' ')} (no docstring)"
+    return inspect.cleandoc(member.__doc__ or "") or f"{getattr(member, '__name__', 'a function').replace('_', ' ')} (no docstring)"
 
 
 class Registry(Generic[Member]):

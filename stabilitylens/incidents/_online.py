@@ -34,7 +34,7 @@ class _Level:
     def stands_out(self, value: float) -> bool:
         """Whether a value is far above the past; it joins the past if not, or if half a window went on like it."""
         x = math.log(value) if value > 0 else -math.inf
-        out = len(self._past) >= LEAST and x > self._limit()
+        out = self.is_far(value)
         self._outside = self._outside + 1 if out else 0
         if self._outside > WINDOW // 2:  # a new level, not an excursion
             self._past.clear()
@@ -42,6 +42,10 @@ class _Level:
         if not out and math.isfinite(x):
             self._past.append(x)
         return out
+
+    def is_far(self, value: float) -> bool:
+        """Whether a value is far above the past, of which it stays no part."""
+        return len(self._past) >= LEAST and value > 0 and math.log(value) > self._limit()
 
     def _limit(self) -> float:
         level = median(self._past)
@@ -71,6 +75,10 @@ class OnlineDetector:
         if grad_norm is not None and not skipped and self._judge(grad_norm, self._gradient):
             found.add("grad_spike" if math.isfinite(grad_norm) else "nonfinite")
         return frozenset(found)
+
+    def gradient_is_far(self, grad_norm: float) -> bool:
+        """Whether a gradient norm would smell, without taking it in."""
+        return not math.isfinite(grad_norm) or self._gradient.is_far(grad_norm)
 
     @staticmethod
     def _judge(value: float, level: _Level) -> bool:
