@@ -128,6 +128,10 @@ class RunWriter:
         values = [protobuf.scalar_value(tag, 1.0), protobuf.text_value(f"{tag}/text", text, display_name=kind)]
         self._events.append(protobuf.event(protobuf.EVENT, step, time.time(), values))
 
+    def in_place(self) -> bool:
+        """Whether both files can still be found; what is written to one that was deleted is lost."""
+        return self._events.in_place() and self._arrays.in_place()
+
     def close(self) -> None:
         """Write what the unfinished windows hold, and close both files; a second call does nothing."""
         if self._closed:
