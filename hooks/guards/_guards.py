@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stabilitylens.errors import BadInput, TrainingStopped
+from stabilitylens.hooks.blackbox.randoms import RandomState, put_back, random_state
 from stabilitylens.hooks.copies import BeforeHook
 from stabilitylens.hooks.guard import guarded
 from stabilitylens.hooks.guards._action import ACTIONS, Act, Action, Alarm, Cured
 from stabilitylens.hooks.guards._gradients import Hidden
-from stabilitylens.hooks.random_states import RandomStates
 from stabilitylens.incidents._online import OnlineDetector
 from stabilitylens.registry import page_of
 
@@ -56,7 +56,7 @@ class Guards:
         self._lens, self._agree = lens, agree
         self.quiet = False
         self._hidden: dict[int, Hidden] = {}
-        self._random: RandomStates | None = None
+        self._random: RandomState | None = None
         self._keeps: Any = None
         self._rules: list[_Rule] = []
         self._loss = OnlineDetector()
@@ -147,12 +147,12 @@ class Guards:
 
     def _keep(self, model: nn.Module, _: object) -> None:
         if model.training and self._random is None and not self.quiet:
-            self._random = RandomStates.now(self.device)
+            self._random = random_state(self.device)
 
     def restore_random_states(self) -> None:
         """Begin the step's random numbers anew."""
         if self._random is not None:
-            self._random.restore()
+            put_back(self._random, self.device)
 
     @contextlib.contextmanager
     def unwatched(self) -> Iterator[None]:

@@ -4,9 +4,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from stabilitylens.errors import BadInput
+from stabilitylens.hooks.blackbox.randoms import put_back, random_state
 from stabilitylens.hooks.guards._action import Alarm, Cured, action
 from stabilitylens.hooks.guards._gradients import Hidden, norm_of
-from stabilitylens.hooks.random_states import RandomStates
 
 if TYPE_CHECKING:
     from stabilitylens.hooks.lens import Lens
@@ -30,7 +30,7 @@ def rerun(alarm: Alarm) -> str:
     The idea is that of the rerun state machine of NVIDIA Megatron-LM.
     """
     assert alarm.optimizer is not None
-    first, now = Hidden(alarm.optimizer), RandomStates.now(alarm.lens.guards.device)
+    first, now = Hidden(alarm.optimizer), random_state(alarm.lens.guards.device)
     alarm.lens.guards.restore_random_states()
     try:
         with alarm.lens.guards.unwatched():
@@ -39,7 +39,7 @@ def rerun(alarm: Alarm) -> str:
         first.put_back()
         raise
     finally:
-        now.restore()
+        put_back(now, alarm.lens.guards.device)
     norm = norm_of(alarm.optimizer)
     if alarm.lens.guards.transient(alarm.kind, alarm.optimizer, norm):
         return Cured(f"did not repeat when run again (gradient norm {norm:.4g}): a transient fault, the second run's gradients are used")
