@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stabilitylens.reproductions._ledger import Entry, Ledger
+from stabilitylens.reproductions._popular import POPULAR, Popular
 from stabilitylens.reproductions._svg import draw
 from stabilitylens.reproductions._words import agreement, expected, measured, tally
 
@@ -13,7 +14,7 @@ PICTURES = Path("images", "claims")
 HOW = """A verdict is *reproduced* where every expectation of the claim holds for every seed; *not reproduced* where one that decides fails
 for half of the seeds or more; *mis-stated* where it fails and what the page expects instead holds; *partly* otherwise. Expectations and
 tolerances stand in each claim's file. Sizes, learning rates and initial weights were tried out while a claim was written; where an
-expectation was changed after a first result, its section says so. `stabilitylens reproduce NAME` runs one again."""
+expectation or the set-up was changed after a first result, its section says so. `stabilitylens reproduce NAME` runs one again."""
 
 
 def page(ledger: Ledger) -> str:
@@ -24,7 +25,18 @@ def page(ledger: Ledger) -> str:
     intro = f"Run on {ledger.date} with the **{kind}**, on {ledger.machine}, with {versions}: {tally(ledger)}. Made by {command}."
     rows = [f"| [{e.name}](#{e.name}) | {e.summary} | **{e.verdict}** | {e.seconds:.0f} |" for e in ledger.entries]
     table = ["| claim | what | verdict | processor seconds |", "|---|---|---|---|", *rows]
-    return "\n".join(["# Claims", "", intro, "", HOW, "", *table, "", *(part for e in ledger.entries for part in _section(e))])
+    said = ["## What is often said", "", *(line for each in POPULAR for line in _answer(each, ledger))]
+    return "\n".join(["# Claims", "", intro, "", HOW, "", *table, "", *said, *(part for e in ledger.entries for part in _section(e))])
+
+
+def _answer(popular: Popular, ledger: Ledger) -> list[str]:
+    """A popular statement, what holds instead, and what was measured of it."""
+    lines = [f"**“{popular.said}”** {popular.instead}", ""]
+    entries = {entry.name: entry for entry in ledger.entries}
+    for name, quantity in popular.evidence:
+        found = [o for o in entries[name].outcomes if o.expect.quantity == quantity] if name in entries else []
+        lines += [f"- [{name}](#{name}), {cell(o.expect.text)}: {measured(o)}, expected {expected(o.expect)}" for o in found]
+    return [*lines, ""]
 
 
 def _section(entry: Entry) -> list[str]:

@@ -45,7 +45,7 @@ def _growth(table: Table) -> Numbers:
     ),
     conclude=_growth,
     quick=Plan(_cells(128, (8, 16, 32, 64)), seeds=3, seconds=30),
-    full=Plan(_cells(256, (8, 16, 32, 64, 128)), seeds=5, seconds=300),
+    full=Plan(_cells(256, (8, 16, 32, 64, 128)), seeds=5, seconds=200),
     bigger="That Pre-LN's variance grows exponentially during training, which the paper shows at 400M parameters and more.",
     picture=Picture("variance", "variance of the stream", "layers"),
 )

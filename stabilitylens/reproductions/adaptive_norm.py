@@ -30,7 +30,7 @@ def _differences(table: Table) -> Numbers:
     ),
     conclude=_differences,
     quick=Plan(_cells(SHORT), seeds=3, seconds=25),
-    full=Plan(_cells(Trial(lr=1e-2, steps=1000)), seeds=5, seconds=900),
+    full=Plan(_cells(Trial(Choices(context=64), lr=1e-2, steps=1000)), seeds=3, seconds=400),
     bigger="Whether anything changes beyond a thousand steps.",
 )
 def adaptive_norm(cell: Trial, seed: int, folder: Path) -> Numbers:

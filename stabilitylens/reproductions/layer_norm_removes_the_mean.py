@@ -54,7 +54,7 @@ def _quantities(table: Table) -> Numbers:
     ),
     conclude=_quantities,
     quick=Plan({"RMSNorm, at the start": replace(SHORT, steps=1), "RMSNorm, trained": SHORT}, seeds=3, seconds=10),
-    full=Plan({"RMSNorm, at the start": Trial(SHORT.choices, steps=1), "RMSNorm, trained": Trial(Choices(norm="rms_norm"), steps=1000, lr=1e-3)}, seeds=3, seconds=200),
+    full=Plan({"RMSNorm, at the start": Trial(SHORT.choices, steps=1), "RMSNorm, trained": Trial(Choices(norm="rms_norm"), steps=1000, lr=1e-3)}, seeds=3, seconds=270),
     bigger="The paper's own models, of 1B to 8B parameters.",
 )
 def layer_norm_removes_the_mean(cell: Trial, seed: int, folder: Path) -> Numbers:

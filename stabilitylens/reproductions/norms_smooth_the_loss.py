@@ -91,6 +91,11 @@ def norms_smooth_the_loss(cell: Training, seed: int, folder: Path) -> Numbers:
 
     A perceptron with six hidden layers on scikit-learn's digits, looked at along the gradient every few steps; the mean over
     training of the largest change. Needs scikit-learn.
+
+    The set-up was changed after a first result, the expectations were not. With PyTorch's initial weights the perceptron without
+    norms does not train: its loss stays at 2.30, that of a guess, and its gradient changes a hundredth as much as BatchNorm's (0.01
+    against 1.0 to 1.3), against the claim. Now the weights are those of He et al. 2015, with which all three train. So this compares
+    networks that train; it does not say that whatever lacks norms is rough.
     """
     torch.manual_seed(seed)
     model = _model(cell)

@@ -38,7 +38,7 @@ def _differences(table: Table) -> Numbers:
     ),
     conclude=_differences,
     quick=Plan(_cells(THIN), seeds=3, seconds=60),
-    full=Plan(_cells(replace(THIN, choices=replace(THIN.choices, width=32, heads=4, context=64), steps=300)), seeds=3, seconds=900),
+    full=Plan(_cells(replace(THIN, choices=replace(THIN.choices, width=32, heads=4, context=64), steps=200)), seeds=3, seconds=600),
     bigger="Sixty layers of a useful width, and long training.",
 )
 def periodic_norm(cell: Trial, seed: int, folder: Path) -> Numbers:

@@ -10,7 +10,7 @@ from stabilitylens.reproductions._claim import Expect, Numbers, Picture, Plan, T
 from stabilitylens.reproductions._training import Trial, late_loss, train
 
 SHORT = Trial(Choices(width=32, context=32, init="xavier"), steps=150, lr=3e-3, warmup=50, batch=8, beta2=0.98, every=50)
-LONG = Trial(Choices(width=64, context=64, init="xavier"), steps=400, lr=3e-3, warmup=100, batch=8, beta2=0.98, every=50)
+LONG = Trial(Choices(width=64, context=64, init="xavier"), steps=300, lr=3e-3, warmup=100, batch=8, beta2=0.98, every=50)
 ARMS: dict[str, tuple[Placement, bool]] = {
     "Post-LN, warm-up": ("post", True),
     "Post-LN, none": ("post", False),
@@ -50,7 +50,7 @@ def _losses(table: Table) -> Numbers:
     ),
     conclude=_losses,
     quick=Plan(_cells(SHORT, (6, 12)), seeds=3, seconds=60),
-    full=Plan(_cells(LONG, (6, 12, 24)), seeds=3, seconds=1200),
+    full=Plan(_cells(LONG, (6, 12, 24)), seeds=3, seconds=900),
     bigger="Depths of 50 and more, and the BLEU of a translation model, which the paper reports.",
     picture=Picture("loss", "loss at the end, nat", "layers", log_y=False),
 )
