@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -15,6 +16,7 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.bare import UnknownShapes, bare_copy
 from stabilitylens.hooks.blackbox.options import BlackBox, options_of
+from stabilitylens.hooks.blackbox.randoms import put_back, random_state
 from stabilitylens.hooks.cadence import Every
 from stabilitylens.hooks.distributed import distributed
 from stabilitylens.hooks.guard import Guard
@@ -75,6 +77,7 @@ def _check_told(model: nn.Module, scaler: Any, total_steps: Any, recipe: Any) ->
 
 
 def _anatomy(model: nn.Module, guard: Guard) -> Anatomy | None:
+    before = random_state(torch.device("cpu"))  # the model's forward may draw numbers of Python or NumPy
     try:
         from stabilitylens.hooks.anatomy import read_anatomy
 
@@ -86,6 +89,8 @@ def _anatomy(model: nn.Module, guard: Guard) -> Anatomy | None:
     except Exception as error:
         guard.failed("reading the model's anatomy", error)
         return None
+    finally:
+        put_back(before, torch.device("cpu"))
 
 
 def attach(

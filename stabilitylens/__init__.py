@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
     from stabilitylens.hooks.blackbox import BlackBox as BlackBox
+    from stabilitylens.hooks.blackbox import Replay as Replay
     from stabilitylens.hooks.blackbox import replay as replay
     from stabilitylens.hooks.fuse import fuse_norms as fuse_norms
     from stabilitylens.hooks.fuse import unfuse as unfuse
@@ -32,6 +33,7 @@ _HOMES = {
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
     "BlackBox": "stabilitylens.hooks.blackbox",
+    "Replay": "stabilitylens.hooks.blackbox",
     "replay": "stabilitylens.hooks.blackbox",
     "fuse_norms": "stabilitylens.hooks.fuse",
     "unfuse": "stabilitylens.hooks.fuse",
@@ -44,7 +46,7 @@ _HOMES = {
     "Report": "stabilitylens.report",
 }
 __all__ = [
-    "BlackBox", "Lens", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load",
+    "BlackBox", "Lens", "Replay", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load",
     "lr_sensitivity", "postmortem", "replay", "unfuse",
 ]  # fmt: skip
 

@@ -36,15 +36,16 @@ class Box:
         logdir: the run's folder.
         step_number: tells the number of the step that is under way.
         event: records something that happened at a step: kind and text.
+        looks: whether what runs now is a part of the step.
     """
 
     def __init__(
         self, options: BlackBox, subject: Subject, optimizers: Sequence[Optimizer], scaler: Any, logdir: Path, guard: Guard,
-        step_number: Callable[[], int], event: Callable[[int, str, str], None],
+        step_number: Callable[[], int], event: Callable[[int, str, str], None], looks: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.options, self.guard = options, guard
         self._model, self._optimizers, self._scaler = subject.model, optimizers, scaler
-        self._device, self._step_number, self._event = subject.device, step_number, event
+        self._device, self._step_number, self._event, self._looks = subject.device, step_number, event, looks
         self._incidents = logdir / INCIDENTS
         schedulers = options.scheduler if isinstance(options.scheduler, (list, tuple)) else [options.scheduler]
         self._schedulers = [s for s in schedulers if s is not None]
@@ -71,6 +72,8 @@ class Box:
 
     @guarded("keeping the inputs of a forward")
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._looks():
+            return
         random = self._begin()
         self._record.forwards.append(random)
         if not self._given:
@@ -82,15 +85,14 @@ class Box:
         """The random states as they are now; the first time in a step, the snapshot too."""
         if self._rolling is not None and not self._record.micro and not self._record.forwards:
             self._rolling.before(self._step_number())
-        if len(self._handles) != len(self._optimizers):
-            self._listen()
+        self._listen()
         return random_state(self._device)
 
     def _listen(self) -> None:
         """Hear of every step of every optimizer; the lens may come to know more of them."""
         for optimizer in self._optimizers:
             if id(optimizer) not in self._handles:
-                self._handles[id(optimizer)] = optimizer.register_step_pre_hook(self._stepping)
+                self._handles[id(optimizer)] = optimizer.register_step_pre_hook(torch.compiler.disable(self._stepping))
 
     def _keep(self, batch: Any, ids: Any, random: RandomState) -> None:
         mask = self.options.mask

@@ -31,8 +31,9 @@ class BlackBoxCalls:
 
         lens: Any = self
         self._box = Box(
-            options, subject, lens._optimizers, scaler, self.logdir, self.guard, lambda: self.step_number, lens._recorder.event
-        )
+            options, subject, lens._optimizers, scaler, self.logdir, self.guard, lambda: self.step_number, lens._recorder.event,
+            lambda: not lens.guards.quiet,
+        )  # fmt: skip
         lens.on_close(self._box.close)
 
     def _keep_step(self, step: int, scalars: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from stabilitylens.hooks.blackbox import snapshot
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.forwards import Forwards
 from stabilitylens.hooks.blackbox.randoms import RandomState, put_back
+from stabilitylens.hooks.guards._gradients import Hidden
 from stabilitylens.hooks.loop_scalars import mean
 from stabilitylens.hooks.optimizers import unwrapped
+from stabilitylens.hooks.record import BY_GUARD
 from stabilitylens.hooks.subject import observer_of
 
 #: ``step_fn(model, optimizer, batches)``: one whole optimizer step on a list of micro-batches; returns the loss that the
@@ -96,8 +99,10 @@ class Rerun:
             put_back(state, self._device)
         waiting = iter(forwards)
         hook = Forwards(self.model, lambda _args, _kwargs: self._before_forward(waiting))
+        skipping = self.evidence.manifest.scalar(step, "skipped") == BY_GUARD
         try:
-            return number(self._step_fn(self.model, self._given, given))
+            with skipped(self.optimizers) if skipping else contextlib.nullcontext():
+                return number(self._step_fn(self.model, self._given, given))
         finally:
             hook.remove()
 
@@ -109,6 +114,25 @@ class Rerun:
         state = next(waiting, None)
         if state is not None:
             put_back(state, self._device)
+
+
+@contextlib.contextmanager
+def skipped(optimizers: Sequence[Any]) -> Iterator[None]:
+    """Optimizers step without gradients, as a guard that skips a step has it."""
+    hidden: dict[int, Hidden] = {}
+    handles = []
+
+    def hide(optimizer: Any, *_: Any) -> None:
+        hidden[id(optimizer)] = Hidden(optimizer)
+
+    for o in optimizers:
+        handles.append(o.register_step_pre_hook(hide))
+        handles.append(o.register_step_post_hook(lambda o, *_: hidden.pop(id(o)).put_back()))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def number(loss: Any) -> float:

@@ -23,7 +23,8 @@ class Snapshot:
 
     Attributes:
         step: the step that starts from it.
-        model: parameters and buffers by canonical name; those of one storage once.
+        model: parameters and buffers by canonical name, each once.
+        gradients: those that were there before the step began, as a loop leaves them that clears them later or not all.
         optimizers: of each the state by parameter's index, which of it lay on the host, and the parameter groups.
         others: state of the schedulers and of the gradient scaler, and the modules that were in evaluation mode.
         left_out: what could not be kept, by place.
@@ -31,6 +32,7 @@ class Snapshot:
 
     step: int
     model: dict[str, Tensor]
+    gradients: dict[str, Tensor]
     optimizers: list[dict[str, Any]]
     others: dict[str, Any]
     left_out: dict[str, str]
@@ -38,7 +40,7 @@ class Snapshot:
     @property
     def size(self) -> int:
         """Bytes of its tensors."""
-        return sum(t.nbytes for t in tensors_of([self.model, self.optimizers, self.others]))
+        return sum(t.nbytes for t in tensors_of([self.model, self.gradients, self.optimizers, self.others]))
 
 
 def tensors_of(value: Any) -> list[Tensor]:
@@ -71,6 +73,8 @@ def take(
     """
     keeping, names = _Copying(reuse), canonical_names(model)
     weights = {name: keeping.tensor(f"model.{name}", t) for name, t in named_tensors(model).items()}
+    left = {name: p.grad for name, p in named_tensors(model).items() if p.is_leaf and p.grad is not None}
+    gradients = {name: keeping.tensor(f"gradient.{name}", g) for name, g in left.items()}
     states = [_optimizer(keeping, f"optimizer {i}", o) for i, o in enumerate(optimizers)]
     plain = Keeping(_ENDLESS)
     others = {
@@ -78,14 +82,16 @@ def take(
         "scaler": None if scaler is None else plain.take(scaler_state(scaler), "scaler"),
         "evaluating": [names[path] for path, m in model.named_modules() if not m.training],
     }
-    return Snapshot(step, weights, states, others, keeping.left_out | plain.left_out)
+    return Snapshot(step, weights, gradients, states, others, keeping.left_out | plain.left_out)
 
 
 class _Copying:
     """Copies tensors to the host, into the memory of an older snapshot where that fits."""
 
     def __init__(self, reuse: Snapshot | None) -> None:
-        self._old: dict[str, Tensor] = {} if reuse is None else {f"model.{n}": t for n, t in reuse.model.items()}
+        self._old: dict[str, Tensor] = {}
+        for place, some in (("model", reuse.model), ("gradient", reuse.gradients)) if reuse is not None else ():
+            self._old |= {f"{place}.{name}": t for name, t in some.items()}
         for i, state in enumerate(reuse.optimizers if reuse is not None else ()):
             self._old |= {f"optimizer {i}.{p}.{k}": v for p, s in state["state"].items() for k, v in s.items()}
         self.left_out: dict[str, str] = {}
@@ -154,6 +160,9 @@ def put_back(
     check_optimizers(snapshot, optimizers)
     for name, tensor in tensors.items():
         tensor.copy_(snapshot.model[name])
+        if tensor.is_leaf:
+            left = snapshot.gradients.get(name)
+            tensor.grad = None if left is None else left.to(tensor.device, copy=True)
     for optimizer, state in zip(optimizers, snapshot.optimizers, strict=True):
         _put_back_optimizer(optimizer, state)
     for scheduler, state in zip(schedulers, snapshot.others["schedulers"], strict=False):
@@ -165,7 +174,6 @@ def put_back(
     names, evaluating = canonical_names(model), set(snapshot.others["evaluating"])
     for path, module in model.named_modules():
         module.training = names[path] not in evaluating
-    model.zero_grad(set_to_none=True)
 
 
 def _copy(value: Any) -> Any:
