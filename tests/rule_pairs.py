@@ -111,6 +111,8 @@ PAIRS = {
     "all gradients jump": Case("SL305", None, lambda: by_module(at(modules(), (0,), twice(1.0, 40.0)), twice(1.0, 40.0))),
     "moments were lost": Case("SL306", "error", lambda: run(update_rms=np.where(np.arange(SAMPLES)[:, None] == 20, 1.0, layers(flat(0.2))))),
     "moments were kept": Case("SL306", None, lambda: run(update_rms=at(layers(flat(0.2)), (0,), spiked(0.2, 20, 1.0)))),
+    "no gradient from the middle on": Case("SL307", "error", lambda: run(loss=flat(2.0), grad_norm=np.where(T < 0.5, 1.0, 0.0))),
+    "no gradient in between": Case("SL307", None, lambda: run(loss=flat(2.0), grad_norm=np.where(abs(T - 0.5) < 0.2, 0.0, 1.0))),
     "NaN and no gradient": Case("SL402", "error", lambda: run(
         loss=spiked(2.0, 20, np.nan), grad_norm=spiked(1.0, 20, 0.0))),
     "NaN and a gradient": Case("SL402", None, lambda: run(loss=spiked(2.0, 20, np.nan), grad_norm=spiked(1.0, 20, np.nan))),

@@ -25,7 +25,7 @@ AXES = {
     "attn_entropy": ("attention", "head"), "resid_rms": ("layer",), "resid_absmax": ("layer",),
     "resid_grad_norm": ("layer",), "grad_rms": ("layer",), "adam_rms": ("layer",), "log_z": (), "loss": (), "lr": (),
     "grad_norm": (), "masked_rows": ("attention", "head"), "nonfinite_count": ("layer",), "update_rms": ("layer",),
-    "loss_scale": (), "embedding_rms": (), "clip_coef": (),
+    "loss_scale": (), "embedding_rms": (), "clip_coef": (), "update_ratio": ("layer",),
 }
 #: a loss scale that is doubled three times and halved twice
 SCALE = 1024.0 * 2.0 ** np.array([0, 1, 2, 1, 2, 1])[np.arange(SAMPLES) * 6 // SAMPLES]
