@@ -18,10 +18,16 @@ from stabilitylens.reproductions import CLAIMS, Claim, Expect, Ledger, Outcome, 
 from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._claim import Numbers, Picture, Table
 from stabilitylens.reproductions._markdown import cell
+from stabilitylens.reproductions._popular import POPULAR, Popular
 from stabilitylens.reproductions._training import Trial
 
 #: a third of the ledger that needs no long training; the others run by `stabilitylens reproduce all --quick`
-FAST = ("entropy-bound", "epsilon-floor", "fp16-against-bf16", "int8-norm-islands", "norms-differ-by-a-mean", "rank-collapse")
+FAST = (
+    "entropy-bound", "epsilon-floor", "fp16-against-bf16", "how-many-norms", "int8-norm-islands", "norms-differ-by-a-mean",
+    "rank-collapse", "stale-second-moment", "where-norms-stand",
+)  # fmt: skip
+#: what is counted once, for nothing is random
+COUNTED = ("how-many-norms", "where-norms-stand")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -33,7 +39,7 @@ def test_every_claim_is_whole(claim: Claim):
     for expect in claim.expects:
         assert expect.low <= expect.high and (math.isfinite(expect.low) or math.isfinite(expect.high))
     for plan in (claim.quick, claim.full):
-        assert plan.cells and plan.seeds >= (1 if claim.name == "how-many-norms" else 3)
+        assert plan.cells and plan.seeds >= (1 if claim.name in COUNTED else 3)
         if claim.picture is not None:
             assert all(float(name.partition("@")[2]) > 0 for name in plan.cells)
     assert claim.quick.seconds <= claim.full.seconds
@@ -42,6 +48,10 @@ def test_every_claim_is_whole(claim: Claim):
 def test_budgets_add_up_on_two_cores():
     assert sum(claim.quick.seconds for claim in CLAIMS) <= 2 * 6 * 60
     assert sum(claim.full.seconds for claim in CLAIMS) <= 2 * 120 * 60
+
+
+def test_fast_is_a_third():
+    assert 3 * len(FAST) >= len(CLAIMS)
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -166,10 +176,19 @@ def test_the_command_lists_runs_and_writes_a_page(tmp_path: Path):
         assert says in str(runner.invoke(app(), wrong).exception)
 
 
+@pytest.mark.parametrize("popular", POPULAR, ids=lambda popular: popular.said)
+def test_what_is_often_said_is_answered_by_something_measured(popular: Popular):
+    assert popular.evidence
+    for name, quantity in popular.evidence:
+        assert quantity in {expect.quantity for expect in CLAIMS[name].expects}
+
+
 @pytest.mark.skipif(not (ROOT / "docs" / "claims.md").exists(), reason="the sources are out of reach")
 def test_the_page_has_every_claim_as_it_is_now():
     page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     for claim in CLAIMS:
         assert f"\n## {claim.name}\n" in page and claim.says in page, f"{claim.name}: run all claims again for the page"
         assert all(f"| {cell(expect.text)} |" in page for expect in claim.expects)
+    for popular in POPULAR:
+        assert popular.said in page and popular.instead in page
         assert (ROOT / "docs" / "images" / "claims" / f"{claim.name}.svg").exists()

@@ -94,7 +94,7 @@ def test_z_loss_counts_only_targets():
     torch.testing.assert_close(loss_of(logits, targets, 0.5), loss_of(logits, targets) + 0.5 * z)
 
 
-@pytest.mark.parametrize(("bad", "says"), [({"heads": 3}, "not divisible"), ({"kv_heads": 3}, "evenly"), ({"kind": "vit", "tied": True}, "ViT")])
+@pytest.mark.parametrize(("bad", "says"), [({"heads": 3}, "not divisible"), ({"kv_heads": 3}, "evenly"), ({"base_width": 0}, "base width"), ({"kind": "vit", "tied": True}, "ViT")])
 def test_what_does_not_fit_is_said(bad: dict, says: str):
     with pytest.raises(BadInput, match=says):
         replace(SMALL, **bad)
@@ -108,6 +108,31 @@ def test_tasks_can_be_solved_from_their_inputs():
         for row, target in zip(words, targets[:, -1], strict=True):
             first = int((row == row[-1]).nonzero()[0])
             assert first < 9 and row[first + 1] == target and (row == 0).sum() == 2
+
+
+def moved(width: int, base: int | None) -> float:
+    """RMS change of the logits by five steps of Adam at one learning rate."""
+    net = model(width=width, depth=2, base_width=base)
+    optimizer = torch.optim.AdamW(net.groups(1e-2), 1e-2)
+    before = net(WORDS).detach()
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss_of(net(WORDS), WORDS.roll(-1, 1)).backward()
+        optimizer.step()
+    return float((net(WORDS).detach() - before).square().mean().sqrt())
+
+
+def test_mup_moves_logits_alike_at_every_width():
+    usual, mup = (moved(256, base) / moved(16, base) for base in (None, 16))
+    assert usual > 3 and 0.6 < mup < 1.7
+
+
+def test_mup_at_its_base_is_the_usual_model():
+    usual, mup = model(), model(base_width=16)
+    torch.testing.assert_close(usual(WORDS), mup(WORDS))
+    (hidden,) = (group for group in mup.groups(1e-2) if len(group["params"]) == 12)
+    assert hidden["lr"] == 1e-2 and sum(len(group["params"]) for group in mup.groups(1e-2)) == len(list(mup.parameters()))
+    assert {group["lr"] for group in model(base_width=4).groups(1e-2)} == {1e-2, 1e-2 / 4}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

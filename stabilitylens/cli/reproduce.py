@@ -29,17 +29,26 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick/--full", help="Small models and few steps, or the full plan.")] = True,
     out: Annotated[Path, typer.Option("--out", help="Folder for recordings and results; what is there is not run again.")] = FOLDER,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+    scale: Annotated[
+        int | None,
+        typer.Option(
+            metavar="WIDTH",
+            help="The same claim with its widest models this wide, on a GPU where there is one; expectations stay. Under "
+            "`torchrun --nproc-per-node N -m stabilitylens reproduce …` measurements are dealt over the ranks.",
+        ),
+    ] = None,
     form: Annotated[Form, typer.Option("--format", help="How to write the ledger; markdown goes to a file, with pictures.")] = Form.TEXT,
     output: OutputOption = None,
 ) -> None:
     """Run published claims again on this machine: expected, measured, verdict.
 
-    Stopped, it goes on where it was. Exit code 1 where a claim could not be run.
+    Stopped, it goes on where it was. Under torchrun the ranks share the work, and the first one writes. Exit code 1 where a claim could not be run.
     """
     try:
         from stabilitylens.reproductions import CLAIMS, chosen
         from stabilitylens.reproductions import reproduce as run
         from stabilitylens.reproductions._markdown import write_page
+        from stabilitylens.reproductions._ranks import Ranks
         from stabilitylens.reproductions._text import write, write_list
     except ModuleNotFoundError as error:
         raise BadInput("claims are tested on models and need PyTorch: pip install 'stabilitylens[torch]'") from error
@@ -50,7 +59,10 @@ def reproduce(
         raise BadInput("the markdown page has pictures beside it; give it a file, as in -o claims.md")
     from rich.console import Console
 
-    ledger = run(chosen(names), "quick" if quick else "full", out, workers=workers, console=Console(stderr=True))
+    console = Console(stderr=True, quiet=Ranks.here().rank > 0)
+    ledger = run(chosen(names, wide=scale is not None), "quick" if quick else "full", out, workers=workers, console=console, scale=scale)
+    if Ranks.here().rank > 0:
+        return
     if form is Form.MARKDOWN and output is not None:
         write_page(ledger, output)
     else:

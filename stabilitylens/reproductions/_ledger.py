@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from stabilitylens.errors import BadInput
 from stabilitylens.reproductions._claim import Claim, Expect, Mode, Numbers, Picture
 from stabilitylens.reproductions._verdict import Outcome, Verdict
@@ -63,13 +65,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All entries of one go, with date, machine and versions."""
+    """All entries of one go, with date, machine and versions; ``scale`` is the width of widened models."""
 
     mode: Mode
     entries: tuple[Entry, ...]
     date: str
     machine: str
     versions: Mapping[str, str]
+    scale: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what is not finite is a string (``"nan"``, ``"inf"``), for JSON has no such numbers."""
@@ -93,11 +96,13 @@ class Ledger:
             raise BadInput(f"{path} is no ledger of reproductions; run `stabilitylens reproduce all` to make one") from error
 
 
-def here(mode: Mode, entries: tuple[Entry, ...]) -> Ledger:
+def here(mode: Mode, entries: tuple[Entry, ...], scale: int | None, device: torch.device) -> Ledger:
     """A ledger of today and of this machine."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
-    return Ledger(mode, entries, today, machine, {name: version(name) for name in ("stabilitylens", "torch", "numpy")})
+    if device.type == "cuda":
+        machine = f"{torch.cuda.get_device_name(device)}, {machine}"
+    return Ledger(mode, entries, today, machine, {name: version(name) for name in ("stabilitylens", "torch", "numpy")}, scale)
 
 
 def _strings(value: Any) -> Any:

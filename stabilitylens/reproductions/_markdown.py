@@ -7,7 +7,7 @@ from pathlib import Path
 from stabilitylens.reproductions._ledger import Entry, Ledger
 from stabilitylens.reproductions._popular import POPULAR, Popular
 from stabilitylens.reproductions._svg import draw
-from stabilitylens.reproductions._words import agreement, expected, measured, tally
+from stabilitylens.reproductions._words import agreement, expected, measured, plans, tally
 
 #: beside the page
 PICTURES = Path("images", "claims")
@@ -20,8 +20,9 @@ expectation or the set-up was changed after a first result, its section says so.
 def page(ledger: Ledger) -> str:
     """All of the page."""
     versions = ", ".join(f"{name} {number}" for name, number in ledger.versions.items())
-    kind = "quick plans (small models, few steps), not the full ones" if ledger.mode == "quick" else "full plans"
-    command = f"`stabilitylens reproduce all --{ledger.mode} --format markdown -o docs/claims.md`"
+    kind = plans(ledger) + (" (small models, few steps), not the full ones" if ledger.mode == "quick" and not ledger.scale else "")
+    scale = f" --scale {ledger.scale}" if ledger.scale else ""
+    command = f"`stabilitylens reproduce all --{ledger.mode}{scale} --format markdown -o docs/claims.md`"
     intro = f"Run on {ledger.date} with the **{kind}**, on {ledger.machine}, with {versions}: {tally(ledger)}. Made by {command}."
     rows = [f"| [{e.name}](#{e.name}) | {e.summary} | **{e.verdict}** | {e.seconds:.0f} |" for e in ledger.entries]
     table = ["| claim | what | verdict | processor seconds |", "|---|---|---|---|", *rows]

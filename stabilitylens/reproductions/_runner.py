@@ -21,6 +21,9 @@ from stabilitylens.errors import BadInput
 from stabilitylens.hooks import LensWarning
 from stabilitylens.reproductions._claim import CLAIMS, Claim, Mode
 from stabilitylens.reproductions._ledger import Entry, Ledger, here, merged
+from stabilitylens.reproductions._place import device, placed
+from stabilitylens.reproductions._ranks import Ranks
+from stabilitylens.reproductions._scale import has_width, scaled
 from stabilitylens.reproductions._store import Job
 from stabilitylens.reproductions._verdict import outcomes, verdict
 
@@ -28,8 +31,8 @@ from stabilitylens.reproductions._verdict import outcomes, verdict
 Found = tuple[dict[str, Any] | None, str]
 
 
-def chosen(names: Sequence[str]) -> list[Claim]:
-    """Claims by name; all of them for ``all``.
+def chosen(names: Sequence[str], *, wide: bool = False) -> list[Claim]:
+    """Claims by name; all of them for ``all``, and of these, if ``wide``, only those that can be widened.
 
     Raises:
         BadInput: no claim has one of the names.
@@ -38,37 +41,55 @@ def chosen(names: Sequence[str]) -> list[Claim]:
     unknown = [name for name in wanted if name != "all" and name not in CLAIMS]
     if unknown:
         raise BadInput(f"there is no claim called {unknown[0]!r}; `stabilitylens reproduce` lists all {len(CLAIMS)}")
-    return [claim for claim in CLAIMS if "all" in wanted or claim.name in wanted]
+    every = "all" in wanted
+    return [claim for claim in CLAIMS if claim.name in wanted or (every and (has_width(claim) or not wide))]
 
 
 def reproduce(
-    claims: Sequence[Claim], mode: Mode, out: Path, *, workers: int | None = None, console: Console | None = None
+    claims: Sequence[Claim],
+    mode: Mode,
+    out: Path,
+    *,
+    workers: int | None = None,
+    console: Console | None = None,
+    scale: int | None = None,
 ) -> Ledger:
     """Run claims and write ``out/<mode>/ledger.json``.
 
-    What an earlier call measured with the same set-up is taken from ``out``; recordings lie in ``out/<mode>/runs``.
+    What an earlier call measured with the same set-up is taken from ``out``; recordings lie in ``out/<mode>/runs``. Under
+    torchrun each rank measures its part, one at a time, and all of them return the whole ledger; the first writes it.
 
     Args:
         claims: see :func:`chosen`.
         mode: the quick plan of each, or the full one.
         out: a folder, made where it is missing.
-        workers: processes; one a core where None.
+        workers: processes; one a core where None. One for each rank, and for a GPU, whatever is given.
         console: where progress is shown; nowhere where None.
+        scale: width that the widest models get, see :func:`~stabilitylens.reproductions._scale.scaled`; results lie in
+            ``out/width_<scale>``, and models on a GPU where there is one.
     """
+    ranks = Ranks.here()
+    if scale is not None:
+        claims, out = [scaled(claim, mode, scale) for claim in claims], out / f"width_{scale}"
+    where = ranks.device if scale is not None else device()
+    alone = ranks.count > 1 or where.type != "cpu"
     jobs = [Job(c, cell, seed, mode, out) for c in claims for cell in c.plan(mode).cells for seed in range(c.plan(mode).seeds)]
     stored = {i: job.stored() for i, job in enumerate(jobs)}
     found: dict[int, Found] = {i: (result, "") for i, result in stored.items() if result is not None}
-    todo = sorted((i for i in range(len(jobs)) if i not in found), key=lambda i: -jobs[i].weight)
+    todo = [i for i in ranks.mine(sorted(range(len(jobs)), key=lambda i: -jobs[i].weight)) if i not in found]
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console or Console(quiet=True)) as bars:
+    with Progress(*columns, console=console or Console(quiet=True)) as bars, placed(where):
         bar = bars.add_task(f"{len(todo)} measurements", total=sum(jobs[i].weight for i in todo))
-        for i, result in _measured(jobs, todo, workers or os.cpu_count() or 1):
+        for i, result in _measured(jobs, todo, 1 if alone else workers or os.cpu_count() or 1):
             found[i] = result
             bars.update(bar, advance=jobs[i].weight, description=f"{jobs[i].claim.name}")
-    ledger = here(mode, tuple(_entry(c, [(j, found[i]) for i, j in enumerate(jobs) if j.claim is c]) for c in claims))
-    path = out / mode / "ledger.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(ledger.to_dict(), indent=1) + "\n", encoding="utf-8")
+    found = ranks.gathered(found)
+    entries = tuple(_entry(c, [(j, found[i]) for i, j in enumerate(jobs) if j.claim is c]) for c in claims)
+    ledger = here(mode, entries, scale, where)
+    if ranks.rank == 0:
+        path = out / mode / "ledger.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(ledger.to_dict(), indent=1) + "\n", encoding="utf-8")
     return ledger
 
 

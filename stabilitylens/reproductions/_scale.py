@@ -8,26 +8,31 @@ from typing import Any
 
 from stabilitylens.errors import BadInput
 from stabilitylens.reproductions._choices import Choices
-from stabilitylens.reproductions._claim import Claim
+from stabilitylens.reproductions._claim import Claim, Mode, Plan
 
 
-def scaled(claim: Claim, width: int) -> Claim:
-    """The claim with all its models widened by one factor, the widest to ``width``; heads stay as wide, and get more.
+def scaled(claim: Claim, mode: Mode, width: int) -> Claim:
+    """The claim with all models of one of its plans widened by one factor, the widest to ``width``; heads stay as wide, and get more.
 
     Models of muP keep their number of heads. Expectations and budgets stay those of the small models.
 
     Raises:
         BadInput: the claim has no reference Transformer, or a width is no whole number of heads.
     """
-    widths = [c.width for plan in (claim.quick, claim.full) for cell in plan.cells.values() for c in _models(cell)]
-    if not widths:
+    if not has_width(claim):
         raise BadInput(f"{claim.name} trains no Transformer that could be widened; run it without --scale")
-    plans = {}
-    for mode in ("quick", "full"):
-        plan = getattr(claim, mode)
-        own = max(c.width for cell in plan.cells.values() for c in _models(cell))
-        plans[mode] = dataclasses.replace(plan, cells={name: _widened(cell, width / own) for name, cell in plan.cells.items()})
-    return dataclasses.replace(claim, **plans)
+    wide = _wide(claim.plan(mode), width)
+    return dataclasses.replace(claim, quick=wide) if mode == "quick" else dataclasses.replace(claim, full=wide)
+
+
+def _wide(plan: Plan, width: int) -> Plan:
+    own = max(choices.width for cell in plan.cells.values() for choices in _models(cell))
+    return dataclasses.replace(plan, cells={name: _widened(cell, width / own) for name, cell in plan.cells.items()})
+
+
+def has_width(claim: Claim) -> bool:
+    """Whether there is anything to widen."""
+    return any(True for cell in claim.quick.cells.values() for _ in _models(cell))
 
 
 def _models(cell: Any) -> Iterator[Choices]:
@@ -57,10 +62,8 @@ def _widened(cell: Any, factor: float) -> Any:
 
 def _wider(choices: Choices, factor: float) -> Choices:
     more = 1 if choices.base_width else factor
-    counts = {"width": choices.width * factor, "heads": choices.heads * more}
-    if choices.kv_heads:
-        counts["kv_heads"] = choices.kv_heads * more
-    if any(count < 1 or count != int(count) for count in counts.values()):
+    width, heads, kv_heads = choices.width * factor, choices.heads * more, (choices.kv_heads or 0) * more
+    if any(count != int(count) for count in (width, heads, kv_heads)) or min(width, heads) < 1:
         step = choices.width // choices.heads
         raise BadInput(f"a model of width {choices.width} can't be made {factor:g} times as wide; take a multiple of {step}")
-    return dataclasses.replace(choices, **{name: int(count) for name, count in counts.items()})
+    return dataclasses.replace(choices, width=int(width), heads=int(heads), kv_heads=int(kv_heads) or None)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from stabilitylens.reproductions._claim import Claim
 from stabilitylens.reproductions._ledger import Entry, Ledger
-from stabilitylens.reproductions._words import agreement, expected, measured, strip, tally
+from stabilitylens.reproductions._words import agreement, expected, measured, plans, strip, tally
 
 COLOURS = {"reproduced": "bold green", "partly": "bold yellow", "not reproduced": "bold red", "mis-stated": "bold magenta", "not run": "dim"}
 #: columns where the stream is no terminal
@@ -52,7 +52,7 @@ def write(ledger: Ledger, stream: TextIO, *, as_json: bool = False) -> None:
         if entry.outcomes:
             console.print(Padding(_outcomes(entry), (0, 0, 0, 2)))
     versions = ", ".join(f"{name} {number}" for name, number in ledger.versions.items())
-    console.print(f"{tally(ledger)}; {ledger.mode} plans, {ledger.date}, {ledger.machine}, {versions}")
+    console.print(f"{tally(ledger)}; {plans(ledger)}, {ledger.date}, {ledger.machine}, {versions}")
 
 
 def _outcomes(entry: Entry) -> Table:

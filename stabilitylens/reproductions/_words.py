@@ -45,6 +45,11 @@ def agreement(outcome: Outcome) -> str:
     return f"{outcome.held} of {len(outcome.values)} seeds" if outcome.held else "no"
 
 
+def plans(ledger: Ledger) -> str:
+    """Which plans were run, and at which width."""
+    return f"{ledger.mode} plans" + (f" with models up to {ledger.scale} wide" if ledger.scale else "")
+
+
 def tally(ledger: Ledger) -> str:
     """How many claims came to which verdict."""
     counts = Counter(entry.verdict for entry in ledger.entries)
