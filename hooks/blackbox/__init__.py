@@ -5,5 +5,7 @@ from stabilitylens.hooks.blackbox.options import BlackBox
 from stabilitylens.hooks.blackbox.replaying import replay
 from stabilitylens.hooks.blackbox.rerun import Rerun
 from stabilitylens.hooks.blackbox.result import FirstBad, Frame, Replay, Values
+from stabilitylens.hooks.blackbox.samples import Row, Samples
+from stabilitylens.hooks.blackbox.swap import Cause
 
-__all__ = ["BlackBox", "Evidence", "FirstBad", "Frame", "Replay", "Rerun", "Values", "replay"]
+__all__ = ["BlackBox", "Cause", "Evidence", "FirstBad", "Frame", "Replay", "Rerun", "Row", "Samples", "Values", "replay"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 
 from stabilitylens.hooks.blackbox.probe import Call
 from stabilitylens.hooks.blackbox.result import FirstBad, Frame, Values
+from stabilitylens.hooks.blackbox.sigma import sigma_above
 from stabilitylens.hooks.blackbox.snapshot import named_tensors
 from stabilitylens.hooks.shares import local
 
@@ -21,8 +22,6 @@ FRAMES = 6
 OUTLYING = 8.0
 #: least noise of a logarithm that is assumed. *Heuristic*: batches differ by a tenth.
 FLOOR = 0.1
-#: sigma of a Gaussian over its median absolute deviation
-MAD = 1.4826
 
 
 def bad_weights(step: int, model: nn.Module) -> FirstBad | None:
@@ -95,16 +94,8 @@ def outlying(step: int, calls: Sequence[Call], earlier: Sequence[Sequence[Call]]
 
 def strays(own: Values, usual: Sequence[Values]) -> float:
     """How many sigma above the usual, in the logarithm of the RMS or of the largest, whichever strays more."""
-    return max(_sigma(own.rms, [v.rms for v in usual]), _sigma(own.absmax, [v.absmax for v in usual]))
-
-
-def _sigma(value: float, past: Iterable[float]) -> float:
-    known = [math.log(x) for x in past if x > 0 and math.isfinite(x)]
-    if not known or not value > 0:
-        return 0.0
-    level = median(known)
-    noise = MAD * median(abs(x - level) for x in known)
-    return (math.log(value) - level) / max(noise, FLOOR)
+    both = ((own.rms, [v.rms for v in usual]), (own.absmax, [v.absmax for v in usual]))
+    return max(0.0, *(s for value, past in both if not math.isnan(s := sigma_above(value, past, FLOOR))))
 
 
 def _good(found: Values | None) -> bool:

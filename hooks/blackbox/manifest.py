@@ -112,7 +112,7 @@ def read_manifest(folder: Path) -> Manifest:
         known = {}
     if not known:
         raise BadInput(f"{path} does not have the checksum that it states, so it is damaged; nothing of the incident is used")
-    return Manifest(**known)
+    return Manifest(**known | {"kinds": tuple(known["kinds"]), "steps": tuple(known["steps"])})
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:

@@ -10,10 +10,13 @@ from torch import nn
 
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.first_bad import bad_weights, nonfinite, outlying, words
+from stabilitylens.hooks.blackbox.measuring import Measuring
 from stabilitylens.hooks.blackbox.probe import Call, Probe
 from stabilitylens.hooks.blackbox.rerun import Rerun, StepFunction, check
 from stabilitylens.hooks.blackbox.result import FirstBad, Replay
+from stabilitylens.hooks.blackbox.samples import samples as row_samples
 from stabilitylens.hooks.blackbox.setting import differences, setting_of
+from stabilitylens.hooks.blackbox.swap import cause_of
 
 #: so many steps before the incident tell what is usual for a module
 USUAL = 8
@@ -21,6 +24,7 @@ USUAL = 8
 
 def replay(
     incident: str | PathLike[str], model: nn.Module, optimizer: Any, step_fn: StepFunction, scheduler: Any = None, scaler: Any = None,
+    *, samples: bool = True,
 ) -> Replay:  # fmt: skip
     """Run a dumped incident again, to the bit on the same hardware and kernels, and name the first module that goes wrong.
 
@@ -36,7 +40,9 @@ def replay(
             those that it gave to ``lens.micro_step()``. A micro-batch is what the loop gave to ``lens.batch()``, with its tensors
             on the host; where it gave none, what the model was called with: the only argument, the dictionary of the
             keywords, the tuple of several arguments, or the pair of arguments and keywords.
-        scheduler, scaler: those that ``step_fn`` uses. Learning rates are put back at each step even without the scheduler.
+        scheduler: the one that ``step_fn`` uses, or a list; learning rates are put back at each step even without it.
+        scaler: the gradient scaler that ``step_fn`` uses.
+        samples: also run each row of the step's batch by itself, to tell which of them are unlike the others.
 
     Returns:
         What was found; ``print`` it.
@@ -52,9 +58,12 @@ def replay(
     recorded = {step: _known(evidence.manifest.loss(step)) for step in losses}
     unequal = [s for s in losses if not math.isnan(recorded[s]) and losses[s] != recorded[s] or _odd(losses[s], recorded[s])]
     rerun.restore(before)
+    rows = row_samples(rerun, Measuring(rerun, before)) if samples else None
+    cause = cause_of(rerun, before)
+    rerun.restore(before)
     found = Replay(
         str(evidence.folder), evidence.step, evidence.manifest.kinds, rerun.snapshot.step, losses, recorded, not unequal,
-        _difference(evidence, model, losses, recorded, unequal), first,
+        _difference(evidence, model, losses, recorded, unequal), first, rows, cause,
     )  # fmt: skip
     object.__setattr__(found, "text", text_of(found))
     return found
@@ -113,4 +122,5 @@ def text_of(found: Replay) -> str:
         for frame in found.first_bad.before:
             side = frame.output if frame.direction == "forward" else frame.input
             lines.append(f"  before: {frame.direction} {frame.module or 'the model'} {words(side) if side else 'no tensor'}")
+    lines += [part.sentence for part in (found.cause, found.samples) if part is not None]
     return "\n".join(lines)

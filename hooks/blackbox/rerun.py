@@ -67,22 +67,35 @@ class Rerun:
         self._device = torch.device("cpu") if first is None else first.device
         self.snapshot = evidence.snapshot()
 
-    def restore(self, state: snapshot.Snapshot | None = None) -> int:
-        """Put a state back, that of the snapshot where none is given; the step that starts from it."""
+    def restore(self, state: snapshot.Snapshot | None = None, *, weights: bool = True) -> int:
+        """Put a state back, that of the snapshot where none is given; the step that starts from it.
+
+        Args:
+            state: the one to put back.
+            weights: also the parameters and the optimizers' state; what is left are buffers, scaler and schedulers.
+        """
         state = state or self.snapshot
-        snapshot.put_back(state, self.model, self.optimizers, self._schedulers, self._scaler)
+        snapshot.put_back(state, self.model, self.optimizers, self._schedulers, self._scaler, weights=weights)
         return state.step
+
+    def scale(self) -> float:
+        """What the loss is multiplied by; 1 without a scaler."""
+        return 1.0 if self._scaler is None or not self._scaler.is_enabled() else float(self._scaler.get_scale())
 
     def state(self, step: int) -> snapshot.Snapshot:
         """A copy of the present state, as the one before a step, for :meth:`restore`."""
         return snapshot.take(step, self.model, self.optimizers, self._schedulers, self._scaler)
 
-    def run(self, step: int, batches: Sequence[Any] | None = None, *, change: Callable[[dict[str, Any]], None] | None = None) -> float:
+    def run(
+        self, step: int, batches: Sequence[Any] | None = None, *, micro: int | None = None,
+        change: Callable[[dict[str, Any]], None] | None = None,
+    ) -> float:  # fmt: skip
         """Run one step from the present state.
 
         Args:
             step: its number: random states, learning rates and, where none are given, micro-batches are its own.
             batches: other micro-batches.
+            micro: the place, among the step's, of the one whose random states they begin with.
             change: called with each parameter group once it is what it was, to change it, e.g. to halve its ``lr``.
 
         Returns:
@@ -94,6 +107,9 @@ class Rerun:
         for group in (g for o in self.optimizers if change is not None for g in o.param_groups):
             change(group)  # type: ignore[misc]
         randoms, forwards = self.evidence.randoms(step)
+        if micro is not None:
+            each = len(forwards) // max(1, len(randoms))
+            randoms, forwards = randoms[micro:], forwards[each * micro :]
         given = MicroBatches(self.evidence.batches(step) if batches is None else batches, randoms, self._device)
         for state in randoms[:1]:
             put_back(state, self._device)

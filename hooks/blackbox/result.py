@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from stabilitylens.hooks.blackbox.samples import Samples
+    from stabilitylens.hooks.blackbox.swap import Cause
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,8 @@ class Replay:
     exact: bool
     difference: str
     first_bad: FirstBad | None
-    samples: Any = None
-    cause: Any = None
+    samples: Samples | None = None
+    cause: Cause | None = None
     text: str = field(default="", compare=False)
 
     def to_dict(self) -> dict[str, Any]:

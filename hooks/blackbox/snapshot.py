@@ -148,9 +148,9 @@ def scaler_state(scaler: Any) -> dict[str, Any]:
 
 @torch.no_grad()
 def put_back(
-    snapshot: Snapshot, model: nn.Module, optimizers: Sequence[Optimizer], schedulers: Sequence[Any], scaler: Any
+    snapshot: Snapshot, model: nn.Module, optimizers: Sequence[Optimizer], schedulers: Sequence[Any], scaler: Any, *, weights: bool = True
 ) -> None:
-    """Make a training what it was.
+    """Make a training what it was; without ``weights`` all but the parameters, which are what they were, and the optimizers.
 
     Raises:
         BadInput: the model or an optimizer is not the one that the snapshot was taken of.
@@ -159,11 +159,12 @@ def put_back(
     check_model(snapshot, tensors)
     check_optimizers(snapshot, optimizers)
     for name, tensor in tensors.items():
-        tensor.copy_(snapshot.model[name])
+        if weights or not isinstance(tensor, nn.Parameter):
+            tensor.copy_(snapshot.model[name])
         if tensor.is_leaf:
             left = snapshot.gradients.get(name)
             tensor.grad = None if left is None else left.to(tensor.device, copy=True)
-    for optimizer, state in zip(optimizers, snapshot.optimizers, strict=True):
+    for optimizer, state in zip(optimizers, snapshot.optimizers, strict=True) if weights else ():
         _put_back_optimizer(optimizer, state)
     for scheduler, state in zip(schedulers, snapshot.others["schedulers"], strict=False):
         scheduler.load_state_dict(mapped(state, _copy))
