@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +151,30 @@ def test_goes_on_where_it_was_and_sees_another_set_up(tmp_path: Path, workers: i
     assert calls() == 5 and again.entries[0].cells == first.entries[0].cells
     assert reproduce([invented(1, 9)], "quick", tmp_path, workers=workers).entries[0].verdict == "not reproduced"
     assert calls() == 7
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")
+def test_workers_leave_with_what_started_them(tmp_path: Path):
+    command = [sys.executable, "-m", "stabilitylens", "reproduce", "no-normalisation", "--workers", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        await_(lambda: (tmp_path / "quick" / "runs").exists())
+        workers = [Path("/proc", pid) for pid in listed.read_text().split()]
+    finally:
+        process.kill()
+        process.wait()
+    assert len(workers) >= 2
+    await_(lambda: not any(worker.exists() for worker in workers))
+
+
+def await_(condition: Callable[[], bool]) -> None:
+    """Wait for what happens in other processes."""
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen within a minute")
 
 
 def test_what_cannot_run_is_said_and_the_ledger_reads_back(tmp_path: Path):

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -98,7 +99,7 @@ def _measured(jobs: Sequence[Job], todo: Sequence[int], workers: int) -> Iterato
     if workers == 1 or len(todo) < 2:
         yield from ((i, _measure(jobs[i])) for i in todo)
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_leave_with_parent) as pool:
         futures = {pool.submit(_measure, jobs[i]): i for i in todo}
         try:
             for future in as_completed(futures):
@@ -106,6 +107,18 @@ def _measured(jobs: Sequence[Job], todo: Sequence[int], workers: int) -> Iterato
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _leave_with_parent() -> None:
+    """End this process when the one that started it ends, however that was; a pool's workers would go on."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _measure(job: Job) -> Found:
