@@ -19,11 +19,12 @@ from stabilitylens.hooks.cadence import Every, cadence
 from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
+from stabilitylens.hooks.guards import Act, Guards
 from stabilitylens.hooks.head import find_head
 from stabilitylens.hooks.loop_scalars import LoopScalars
 from stabilitylens.hooks.optimizers import after_closure, highest_rate, unwrapped
 from stabilitylens.hooks.parameters import ParameterTaps
-from stabilitylens.hooks.record import Recorder
+from stabilitylens.hooks.record import BY_GUARD, Recorder
 from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.scaling import Scaling
 from stabilitylens.hooks.selection import rows_for, taps_of
@@ -45,6 +46,8 @@ class Lens(BlackBoxCalls):
     Attributes:
         step_number: the optimizer step that is under way, from 1.
         logdir: the run's folder.
+        subject: what is observed.
+        guards: what :meth:`on` has set.
     """
 
     def __init__(
@@ -61,9 +64,10 @@ class Lens(BlackBoxCalls):
         guard: Guard,
     ) -> None:
         self.guard, self.logdir = guard, logdir
-        self._subject, self._optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
+        self.subject, self._optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
         ranks = ranks_of(every, guard)
         self._cadence = cadence(every, guard, ranks.agree) if ranks is not None else cadence(every, guard)
+        self.guards = Guards(self, ranks.decide if ranks is not None else lambda flag: flag)
         self._metrics, self._wanted, rows = metrics, taps_of(metrics), rows_for(metrics)
         self._forward = bool(self._wanted & FORWARD)
         self._slots = Slots(subject.device)
@@ -102,7 +106,7 @@ class Lens(BlackBoxCalls):
             optimizer: the one whose gradients are ready, where several take turns within a step.
         """
         self._note_scale()
-        self._parameters.adopt(self._optimizers, self._subject.trainable)
+        self._parameters.adopt(self._optimizers, self.subject.trainable)
         for some in [unwrapped(optimizer)] if optimizer is not None else self._scaling.groups(self._optimizers):
             self._read_gradients("grad", some, self._scaling.pending(some, self._scalars.get("loss_scale")))
         self._gradients_read = True
@@ -123,8 +127,33 @@ class Lens(BlackBoxCalls):
             self._sample()
         elif self._together is not None:
             self._together.between(self.step_number)
-        self.step_number += 1
-        self._begin_step()
+        try:
+            self.guards.after_step(self._scalars)
+        finally:
+            self.step_number += 1
+            self._begin_step()
+
+    def on(self, kind: str, action: str | Act, *, at_most: int = 10, **options: Any) -> None:
+        """Set a guard: what to do when a step goes wrong; without one nothing is ever done.
+
+        It judges the gradient norm, and the loss where ``micro_step`` has told it, before the optimizer steps, and what
+        is known only later after it; on a GPU that waits for the device once a step. Several processes decide together.
+
+        Args:
+            kind: ``nonfinite``, ``spike`` (of the loss), ``grad_spike`` or ``any``.
+            action: the name of one (``stabilitylens.hooks.guards.ACTIONS``), or a function of an ``Alarm``; what it
+                raises ends the training.
+            at_most: how often it is done, so that a guard can't carry a run that is dead.
+            options: of the action.
+
+        Raises:
+            BadInput: there is no such kind, action or option.
+        """
+        self.guards.add(kind, action, at_most, options)
+
+    def note_event(self, kind: str, text: str) -> None:
+        """Record that something happened at the step that is under way."""
+        self._recorder.event(self.step_number, kind, text)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps, so that a resumed run goes on counting."""
@@ -147,7 +176,7 @@ class Lens(BlackBoxCalls):
         self._closed = True
         for call in (*self._closing, self._entry.remove, self._compiled.remove, self._steppers.remove):
             call()
-        self._subject.release()
+        self.subject.release()
         if self.step_number == self._first_step and (self._taps.ran or self._updated):
             self.guard.say("lens.step() was never called, so nothing is recorded: call lens.step(loss) after optimizer.step()")
         if self._together is not None:
@@ -168,10 +197,11 @@ class Lens(BlackBoxCalls):
 
     def _begin_step(self) -> None:
         due = self._cadence.due(self.step_number) or self.step_number == self._first_step
-        self._sampling = due and (self._together is None or self._together.samples)
+        self._sampling = (due or self.step_number <= self.guards.dense_until) and (self._together is None or self._together.samples)
         self._scalars: dict[str, Tensor | float] = {}
         self._loop.begin_step()
         self._norms: dict[tuple[str, int], Tensor] = {}
+        self._held: dict[tuple[str, int], Tensor | None] = {}
         self._rates: dict[int, float] = {}
         self._stepping: Counter[int] = Counter()
         self._gradients_read = self._unlike_rows = False
@@ -179,14 +209,14 @@ class Lens(BlackBoxCalls):
         self._note_scale()
 
     def _wants_forward(self) -> bool:
-        return self._sampling and self._forward and not self._closed
+        return self._sampling and self._forward and not self._closed and not self.guards.quiet
 
     # the optimizer's step
 
     @guarded("an optimizer that came later")
     def _adopt(self, optimizer: Optimizer, gone: Sequence[Optimizer]) -> None:
         """Observe an optimizer that is about to step for the first time."""
-        if self._parameters.adopt([optimizer], self._subject.trainable) and self._gradients_read:
+        if self._parameters.adopt([optimizer], self.subject.trainable) and self._gradients_read:
             self._forget_gradients()
         text = adopted(optimizer, gone)
         self.guard.say(f"{text}, which attach() was not told of: it is observed from step {self.step_number} on", once=text)
@@ -209,6 +239,7 @@ class Lens(BlackBoxCalls):
 
     def _forget_gradients(self) -> None:
         self._norms.clear()
+        self._held.clear()
         self._scalars.pop("grad_norm", None)
         self._unlike_rows, self._gradients_read = self._gradients_read, False
 
@@ -217,6 +248,9 @@ class Lens(BlackBoxCalls):
         if self._sampling and "expert_grad" in self._wanted and not (tap == "grad_clipped" and self._gradients_read):
             self._taps.routers.read_gradients(self._slots, scale)
         norm = self._parameters.gradients(tap, scale, mine, keep=self._sampling and tap in self._wanted)
+        held = self._parameters.held_norm
+        if held is not None or norm is not None:
+            self._held[tap, id(optimizer)] = norm if held is None else held
         if norm is not None:
             self._norms[tap, id(optimizer)] = norm
             name = "grad_norm" if tap == "grad" else "grad_norm_clipped"
@@ -228,7 +262,12 @@ class Lens(BlackBoxCalls):
         self._stepping[id(optimizer)] += 1
         if self._stepping[id(optimizer)] > 1:  # a step that calls that of the class it is derived from
             return None
-        return after_closure(lambda: self._read_before(optimizer), args, kwargs)
+
+        def ready() -> None:
+            self._read_before(optimizer)
+            self.guards.before_update(optimizer, self._held, self._loop.so_far())
+
+        return after_closure(ready, args, kwargs)
 
     @guarded("reading parameters before the update")
     def _read_before(self, optimizer: Optimizer) -> None:
@@ -237,7 +276,7 @@ class Lens(BlackBoxCalls):
         self._updated = True
         self._note_scale()
         if not self._gradients_read:
-            self._parameters.adopt(self._optimizers, self._subject.trainable)
+            self._parameters.adopt(self._optimizers, self.subject.trainable)
         self._scalars["lr"] = highest_rate([optimizer], self._scalars.get("lr"))
         if getattr(optimizer, "found_inf", None) is not None:  # a fused optimizer skips by itself
             self._scalars["skipped"] = optimizer.found_inf.detach().clone()  # type: ignore[attr-defined]
@@ -253,6 +292,8 @@ class Lens(BlackBoxCalls):
         self._stepping[id(optimizer)] -= 1
         if self._sampling and self._stepping[id(optimizer)] == 0:
             self._parameters.after_update(optimizer)
+        if self.guards.after_update(optimizer):
+            self._scalars["skipped"] = BY_GUARD
 
     # the end of a step
 
@@ -316,6 +357,6 @@ class Lens(BlackBoxCalls):
         return rows
 
     def _layout(self) -> Layout:
-        declared = [(name, 0) for name in self._subject.blocks]
+        declared = [(name, 0) for name in self.subject.blocks]
         layers = list(dict.fromkeys([*declared, *self._taps.layers]))
         return Layout.of(self._parameters.names, layers, list(self._taps.attention), len(self._taps.branch_kinds), list(self._taps.norms))

@@ -39,6 +39,7 @@ class ParameterTaps:
     Attributes:
         counted: indices of those that this process counts, so that the processes together count each element once;
             None for all.
+        held_norm: of the gradients that were read last and that this process holds, counted here or not; None where all are.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], slots: Slots, wanted: frozenset[str], rows: Mapping[str, RowOf]) -> None:
@@ -51,6 +52,7 @@ class ParameterTaps:
         self.with_gradient: set[int] = set()
         self.skipped_state: set[str] = set()
         self.counted: set[int] | None = None
+        self.held_norm: Tensor | None = None
         self.partial = PartialGradients()
         self._versions: list[int] = []
         self.moved()
@@ -145,7 +147,9 @@ class ParameterTaps:
         self, seen: dict[int, Tensor], sums: Tensor, unknown: list[int], only: Iterable[int] | None, scale: Tensor | float | None
     ) -> Tensor | None:
         counted = self.counted
+        self.held_norm = None
         if counted is not None:
+            self.held_norm = sums.sum().sqrt() if scale is None else sums.sum().sqrt() / scale
             sums = sums[[k for k, i in enumerate(seen) if i in counted]]
             unknown = [i for i in unknown if i in counted]
         if unknown or not len(sums):
