@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class Lens(BlackBoxCalls):
         step_number: the optimizer step that is under way, from 1.
         logdir: the run's folder.
         subject: what is observed.
+        optimizers: those that step it.
         guards: what :meth:`on` has set.
     """
 
@@ -64,7 +66,7 @@ class Lens(BlackBoxCalls):
         guard: Guard,
     ) -> None:
         self.guard, self.logdir = guard, logdir
-        self.subject, self._optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
+        self.subject, self.optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
         ranks = ranks_of(every, guard)
         self._cadence = cadence(every, guard, ranks.agree) if ranks is not None else cadence(every, guard)
         self.guards = Guards(self, ranks.decide if ranks is not None else lambda flag: flag)
@@ -82,7 +84,7 @@ class Lens(BlackBoxCalls):
             subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
         )
         calls = Calls(self._before_update, self._after_update, self._adopt, lambda: any(self._stepping.values()))
-        self._steppers = Steppers(subject.model, self._optimizers, calls, guard)
+        self._steppers = Steppers(subject.model, self.optimizers, calls, guard)
         self.step_number = self._first_step = 1
         self._closing: list[Callable[[], object]] = []
         self._closed = False
@@ -97,6 +99,15 @@ class Lens(BlackBoxCalls):
         """Note the loss of a micro-batch; the step's loss is the mean of them. Call it after each backward."""
         self._loop.note_loss(loss)
 
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """What runs inside is one forward: for a loop that calls blocks one by one, where no module's own forward does."""
+        self._entry.open()
+        try:
+            yield
+        finally:
+            self._entry.close()
+
     @uncompiled
     @guarded("grads_ready()")
     def grads_ready(self, optimizer: Optimizer | None = None) -> None:
@@ -106,8 +117,8 @@ class Lens(BlackBoxCalls):
             optimizer: the one whose gradients are ready, where several take turns within a step.
         """
         self._note_scale()
-        self._parameters.adopt(self._optimizers, self.subject.trainable)
-        for some in [unwrapped(optimizer)] if optimizer is not None else self._scaling.groups(self._optimizers):
+        self._parameters.adopt(self.optimizers, self.subject.trainable)
+        for some in [unwrapped(optimizer)] if optimizer is not None else self._scaling.groups(self.optimizers):
             self._read_gradients("grad", some, self._scaling.pending(some, self._scalars.get("loss_scale")))
         self._gradients_read = True
 
@@ -276,7 +287,7 @@ class Lens(BlackBoxCalls):
         self._updated = True
         self._note_scale()
         if not self._gradients_read:
-            self._parameters.adopt(self._optimizers, self.subject.trainable)
+            self._parameters.adopt(self.optimizers, self.subject.trainable)
         self._scalars["lr"] = highest_rate([optimizer], self._scalars.get("lr"))
         if getattr(optimizer, "found_inf", None) is not None:  # a fused optimizer skips by itself
             self._scalars["skipped"] = optimizer.found_inf.detach().clone()  # type: ignore[attr-defined]
@@ -304,11 +315,11 @@ class Lens(BlackBoxCalls):
         if value is not None:
             self._scalars["loss"] = value
         if "lr" not in self._scalars:
-            self._scalars["lr"] = highest_rate(self._optimizers)
+            self._scalars["lr"] = highest_rate(self.optimizers)
         self._scalars["step_time"] = now - self._began
         self._began = now
         moved = self._parameters.moved()
-        if self._optimizers and not self._updated:
+        if self.optimizers and not self._updated:
             self._note_no_step(moved)
         if self._updated and self._sampling and self._wanted & GRADIENTS and self._together is None and self._parameters.idle:
             self.guard.say(

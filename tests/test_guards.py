@@ -11,6 +11,7 @@ import processes
 import pytest
 import torch
 from torch import nn
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from training import Decoder, tokens
 
 import stabilitylens as sl
@@ -237,6 +238,21 @@ def test_every_action_has_a_page(member: Any) -> None:
     assert "(no docstring)" not in member.page and member.page.splitlines()[0].endswith((".", ":")) or len(member.page) > 80
 
 
+@pytest.mark.parametrize("own_folder", [True, False])
+def test_a_checkpoint_holds_the_weights_of_before_the_update(own_folder: bool, tmp_path: Path) -> None:
+    where = {"folder": str(tmp_path / "mine")} if own_folder else {}
+    _, _, run = loop(tmp_path / "a", lambda lens, _: lens.on("nonfinite", "checkpoint", at_most=1, **where))
+    folder = tmp_path / "mine" if own_folder else tmp_path / "a" / "checkpoints"
+    saved = torch.load(folder / f"step_{BAD}.pt", weights_only=True)
+    other, optimizer, _ = loop(tmp_path / "b", lambda *_: None, steps=BAD - 1)
+    assert saved["step"] == BAD
+    assert all(torch.equal(saved["model"][name], value) for name, value in other.state_dict().items())
+    fresh = torch.optim.AdamW(Decoder().parameters(), 1.0)
+    fresh.load_state_dict(saved["optimizers"][0])
+    assert all(torch.equal(a, b) for a, b in zip(flat(fresh), flat(optimizer), strict=True))
+    assert [p.name for p in folder.iterdir()] == [f"step_{BAD}.pt"] and "before the update" in events(run)[0]
+
+
 def test_an_observed_model_with_a_guard_can_be_copied(tmp_path: Path) -> None:
     model = Decoder()
     with sl.attach(model, torch.optim.SGD(model.parameters(), 1e-3), tmp_path) as lens:
@@ -250,6 +266,7 @@ def _one_of_several(rank: int, folder: str) -> Any:
     model = processes.model()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     with sl.attach(model, optimizer, Path(folder), every=4) as lens:
+        lens.on("nonfinite", "checkpoint", at_most=1)
         lens.on("nonfinite", "skip")
         for step in range(1, 9):
             x = processes.batch(step, 0)
@@ -269,4 +286,9 @@ def test_processes_skip_together(tmp_path: Path) -> None:
         assert all(torch.equal(a, b) for a, b in zip(parameters, results[0][0], strict=True))
         assert set(steps) == {6.0}
     assert all(torch.isfinite(p).all() for p in results[0][0])
-    assert [e.step for e in sl.load(tmp_path).events if e.kind == "guard"] == [1, 6]
+    assert [e.step for e in sl.load(tmp_path).events if e.kind == "guard"] == [1, 1, 6]
+    dcp_to_torch_save(tmp_path / "checkpoints" / "step_1.pt", tmp_path / "whole.pt")
+    torch.manual_seed(0)
+    saved = torch.load(tmp_path / "whole.pt", weights_only=False)
+    assert saved["step"] == 1
+    assert all(torch.equal(saved["model"][name], value) for name, value in processes.model().state_dict().items())

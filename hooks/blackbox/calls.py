@@ -28,11 +28,12 @@ class BlackBoxCalls:
         if options is None:
             return
         from stabilitylens.hooks.blackbox.box import Box
+        from stabilitylens.hooks.blackbox.crowd import Alone, Crowd
 
         lens: Any = self
         self._box = Box(
-            options, subject, lens._optimizers, scaler, self.logdir, self.guard, lambda: self.step_number, lens._recorder.event,
-            lambda: not lens.guards.quiet,
+            options, subject, lens.optimizers, scaler, self.logdir, self.guard, lambda: self.step_number, lens._recorder.event,
+            lambda: not lens.guards.quiet, Alone() if lens._together is None else Crowd(lens._together._ranks),
         )  # fmt: skip
         lens.on_close(self._box.close)
 
@@ -60,7 +61,7 @@ class BlackBoxCalls:
         return batch
 
     def dump(self, reason: str = "asked for") -> Path | None:
-        """Write what is kept of the last steps, the one that ended last as the incident.
+        """Write what is kept of the last steps, the one that ended last as the incident. Of several processes all have to call it.
 
         Args:
             reason: in words, for the record.
