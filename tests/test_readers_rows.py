@@ -223,16 +223,6 @@ def test_a_run_without_a_loss_is_read_and_rows_without_numbers_are_not() -> None
             runs(rows)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_columns_that_go_to_a_file_are_what_they_were(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stabilitylens.readers._column.IN_MEMORY", 8)
-    monkeypatch.setattr("stabilitylens.readers._table.LOOK", 4)
-    rows = [{"step": i, "loss": x} if i % 3 or not sparse else {"step": i} for i, x in enumerate(FALLING)]
-    run = one(rows)
-    assert run["loss"].values.tolist() == [row["loss"] for row in rows if "loss" in row]
-    assert run["loss"].steps.tolist() == [row["step"] for row in rows if "loss" in row]
-
-
 def test_integers_beyond_all_bounds() -> None:
     run = one([{"step": i, "loss": 10**400 if i == 3 else x} for i, x in enumerate(FALLING)])
     assert run["loss"].values[3] == math.inf

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stabilitylens.readers._large import every
 from stabilitylens.readers._merge import Piece, Session, join, split
 from stabilitylens.readers._names import known
 from stabilitylens.run import Event, Run, Series
@@ -48,7 +49,7 @@ def our_names(columns: Mapping[str, np.ndarray], loss_key: str | None, notes: li
 
 
 def _is_frozen(key: str, values: np.ndarray, notes: list[str]) -> bool:
-    if len(values) < FROZEN or not (values == values[0]).all():
+    if len(values) < FROZEN or not every(lambda some: some == values[0], values):
         return False
     what = "a placeholder" if values[0] == 0 else "the clip value, or rounded"
     notes.append(f"{key} is {values[0]:g} throughout ({what}): it is not taken for the gradient norm")

@@ -15,7 +15,7 @@ from stabilitylens.readers._source import head, is_plain
 from stabilitylens.readers._table import Block, Cells
 
 #: a smaller file is read before pyarrow is imported; bytes and rows that are read at once
-WORTH, BYTES, AT_ONCE = 1 << 20, 1 << 22, 4096
+WORTH, BYTES, AT_ONCE = 1 << 20, 1 << 19, 4096
 
 
 def blocks(path: Path, layout: Layout, skipped: list[int]) -> Iterator[Block]:

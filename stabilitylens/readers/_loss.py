@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
+from stabilitylens.readers._large import count, every
 from stabilitylens.readers._names import STAND_INS, loss_rank, normal
 
 #: a candidate with fewer than this share of the points of another of its kind is a summary. *Heuristic*.
@@ -37,7 +38,7 @@ def choose_loss(columns: Mapping[str, Float[np.ndarray, " point"]]) -> str | Non
     candidates = trained if most[1] > (2 if most[0] > 10 else 0) else evaluated or trained
     longest = max((len(columns[key]) for key in candidates), default=0)
     candidates = {key: rank for key, rank in candidates.items() if len(columns[key]) >= SUMMARY * longest}
-    finite = {key for key in candidates if np.isfinite(columns[key]).any()}
+    finite = {key for key in candidates if not every(lambda some: ~np.isfinite(some), columns[key])}
     if any(rank >= WHOLE for key, rank in candidates.items() if key in finite):
         candidates = {key: rank for key, rank in candidates.items() if key in finite}
     if not candidates:
@@ -52,7 +53,7 @@ def _worth(rank: int, points: int, longest: int) -> float:
 
 
 def _is_positive(values: Float[np.ndarray, " point"]) -> bool:
-    return bool(np.mean(values < 0) <= NEGATIVE)
+    return count(lambda some: some < 0, values) <= NEGATIVE * len(values)
 
 
 def _stand_in(columns: Mapping[str, Float[np.ndarray, " point"]]) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Float, Int
 
+from stabilitylens.readers._large import chosen, count, each, every, joined, rising
 from stabilitylens.run import Event
 
 
@@ -21,13 +22,16 @@ class Piece:
 
     def between(self, first: float, end: float) -> Piece:
         """The points from a step up to, without, another; the piece itself where that is all."""
-        inside = (self.steps >= first) & (self.steps < end)
-        if inside.all():
+        if (first, end) == (-np.inf, np.inf):
             return self
-        where = np.flatnonzero(inside)
-        # a slice stays mapped into memory
-        some = slice(where[0], where[-1] + 1) if len(where) and len(where) == where[-1] + 1 - where[0] else where
-        return replace(self, steps=self.steps[some], values=self.values[some])
+        inside = each(lambda steps: (steps >= first) & (steps < end), self.steps, dtype=bool)
+        found = count(np.asarray, inside)
+        if found == len(inside):
+            return self
+        begin = int(inside.argmax())
+        if inside[begin:begin + found].all():  # a slice stays mapped into memory
+            return replace(self, steps=self.steps[begin:begin + found], values=self.values[begin:begin + found])
+        return replace(self, steps=chosen(inside, self.steps), values=chosen(inside, self.values) if self.values.ndim == 1 else self.values[inside])
 
 
 @dataclass
@@ -78,8 +82,8 @@ def stack(pieces: list[Piece]) -> Piece:
     if len(pieces) == 1:
         return pieces[0]
     shape = tuple(max(sizes) for sizes in zip(*(piece.values.shape[1:] for piece in pieces), strict=True))
-    values = np.concatenate([_pad(piece.values, shape) for piece in pieces])
-    return Piece(np.concatenate([piece.steps for piece in pieces]), values, pieces[-1].axes)
+    values = np.concatenate([_pad(piece.values, shape) for piece in pieces]) if shape else joined([piece.values for piece in pieces])
+    return Piece(joined([piece.steps for piece in pieces]), values, pieces[-1].axes)
 
 
 def join(pieces: list[Piece]) -> Piece:
@@ -88,8 +92,11 @@ def join(pieces: list[Piece]) -> Piece:
     A single piece in order is returned as it is, so that what is mapped into memory stays so.
     """
     whole = stack(pieces)
-    if (whole.steps[1:] > whole.steps[:-1]).all():
+    if rising(whole.steps):
         return whole
+    if whole.values.ndim == 1 and every(np.greater_equal, whole.steps[1:], whole.steps[:-1]):
+        goes_on = joined([each(np.greater, whole.steps[1:], whole.steps[:-1], dtype=bool), np.ones(1, dtype=bool)])
+        return replace(whole, steps=chosen(goes_on, whole.steps), values=chosen(goes_on, whole.values))
     order = np.argsort(whole.steps, kind="stable")
     last = order[np.append(np.diff(whole.steps[order]) > 0, True)]
     return replace(whole, steps=whole.steps[last], values=whole.values[last])

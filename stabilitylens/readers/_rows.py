@@ -43,20 +43,20 @@ import numpy as np
 
 from stabilitylens.errors import BadInput
 from stabilitylens.readers._assemble import assemble, our_names, worth_reading
+from stabilitylens.readers._frame import UNCOUNTED, Frame
+from stabilitylens.readers._large import each
 from stabilitylens.readers._loss import choose_loss
-from stabilitylens.readers._merge import Piece, Session
-from stabilitylens.readers._names import EPOCHS, normal, step_rank
-from stabilitylens.readers._skipped import skipped
-from stabilitylens.readers._steps import choose_steps, filled
-from stabilitylens.readers._stretches import Stretches, stretches
+from stabilitylens.readers._merge import Session
+from stabilitylens.readers._names import step_rank
+from stabilitylens.readers._skipped import counts_skips, skipped
 from stabilitylens.readers._summaries import BY_EPOCH, summaries
 from stabilitylens.readers._table import COLUMNS, Alike, Block, Row, Table, together
 from stabilitylens.run import Event, Run
 
+__all__ = ["UNCOUNTED", "Mark", "runs_from_rows"]
+
 #: rows with the same fields that are added at once
 AT_ONCE = 1024
-#: how the note begins that points are numbered from 0
-UNCOUNTED = "no field counts the steps of"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
     if len(summed):
         table.set_apart(summed, BY_EPOCH)
         columns = {key: column.values() for key, column in table.columns.items()}
-    frame = _Frame.of(table, loss_key)
+    frame = Frame.of(table, loss_key)
     notes = [*part.notes, *frame.notes, *frame.layout.notes]
     if len(summed):
         notes.append(f"{len(summed)} rows without a step sum up an epoch: what they hold is called {BY_EPOCH.format('…')!r}")
@@ -149,106 +149,21 @@ def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
     for key, column in table.columns.items():
         if key != frame.step_key:
             name, factor = names[key]
-            values = columns[key] if factor == 1.0 else columns[key] * factor
+            values = columns[key] if factor == 1.0 else each(lambda some, by=factor: some * by, columns[key], dtype=np.float64)
             for number, piece in frame.pieces(column.rows(), values):
                 sessions.setdefault(number, Session()).series[name].append(piece)
-    for number, event in frame.events(part):
+    for number, event in _events(part, frame):
         sessions.setdefault(number, Session()).events.append(event)
     return [assemble(path, form, some, loss_key, notes) for some in frame.by_run(sessions)]
 
 
-@dataclass
-class _Frame:
-    """Steps, run and session of every row, told by the rows of the loss.
-
-    Attributes:
-        rows: the rows of the loss, or where there is none of the fullest column.
-        step_key: the counter; own: its rows and values.
-    """
-
-    rows: np.ndarray
-    layout: Stretches
-    step_key: str | None
-    own: tuple[np.ndarray, np.ndarray]
-    notes: list[str]
-
-    @classmethod
-    def of(cls, table: Table, loss_key: str | None) -> _Frame:
-        """Choose the counter and sort the rows out."""
-        lead = loss_key or max((k for k in table.columns if step_rank(k) is None), key=lambda k: _weight(table.columns[k].values()))
-        rows, loss = table.columns[lead].rows(), table.columns[lead].values()
-        counters = {k: _at(table, k, rows) for k in table.columns if k != lead and (step_rank(k) is not None or normal(k) in EPOCHS)}
-        step_key = choose_steps(counters)
-        steps = filled(counters[step_key]) if step_key is not None else np.arange(len(rows))
-        epochs = next((v for k, v in counters.items() if k != step_key and normal(k) in EPOCHS and np.isfinite(v).all()), None)
-        own = (table.columns[step_key].rows(), table.columns[step_key].values()) if step_key else (rows[:0], loss[:0])
-        notes = [] if step_key is not None else [f"{UNCOUNTED} {lead}: its points are numbered from 0"]
-        return cls(rows, stretches(steps, loss, epochs, _reached(rows, *own)), step_key, own, notes)
-
-    def pieces(self, rows: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, Piece]]:
-        """A column, session by session."""
-        steps, session, keep = self.place(rows)
-        if keep.all() and (session == session[0]).all():
-            yield int(session[0]), Piece(steps, values)
-            return
-        for number in np.unique(session):
-            some = keep & (session == number)
-            if some.any():
-                yield int(number), Piece(steps[some], values[some])
-
-    def place(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Step and session of rows, and whether they count."""
-        layout = self.layout
-        if len(rows) == len(self.rows) and (rows == self.rows).all():
-            return layout.steps, layout.session, layout.keep
-        before = np.clip(np.searchsorted(self.rows, rows, side="right") - 1, 0, None)
-        steps = layout.steps[before]
-        at = np.clip(np.searchsorted(self.own[0], rows), 0, max(len(self.own[0]) - 1, 0))
-        if len(self.own[0]):
-            stated = self.own[1][at]
-            usable = (self.own[0][at] == rows) & (np.abs(stated) < 2.0**62)
-            steps = np.where(usable, np.where(usable, stated, 0).astype(np.int64) + layout.shift[before], steps)
-        return steps, layout.session[before], layout.keep[before] | (self.rows[before] != rows)
-
-    def events(self, part: _Part) -> Iterator[tuple[int, Event]]:
-        """Marks and skipped steps with their session."""
-        for row, mark in part.marks:
-            steps, session, _ = self.place(np.array([row]))
-            yield int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
-        for key, column in part.table.columns.items():
-            steps, session, _ = self.place(column.rows())
+def _events(part: _Part, frame: Frame) -> Iterator[tuple[int, Event]]:
+    """Marks and skipped steps with their session."""
+    for row, mark in part.marks:
+        steps, session, _ = frame.place(np.array([row]))
+        yield int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
+    for key, column in part.table.columns.items():
+        if counts_skips(key):
+            steps, session, _ = frame.placed(column.rows())
             for i, step in skipped(key, column.values(), steps):
                 yield int(session[i]), Event(step, "step_skipped", f"{key} counts it")
-
-    def by_run(self, sessions: dict[int, Session]) -> Iterator[list[Session]]:
-        """The sessions of each run; all but the first say from where they supersede."""
-        for run in np.unique(self.layout.run[self.layout.keep]):
-            mine = np.unique(self.layout.session[(self.layout.run == run) & self.layout.keep])
-            some = [sessions[int(number)] for number in mine if int(number) in sessions]
-            for number, session in zip(mine[1:].tolist(), some[1:], strict=True):
-                session.restart = int(self.layout.steps[(self.layout.session == number) & self.layout.keep][0])
-            if some:
-                yield some
-
-
-def _weight(values: np.ndarray) -> tuple[bool, int]:
-    """How much of a run a column tells: what never moves tells nothing."""
-    return bool((values != values[0]).any()), len(values)
-
-
-def _reached(rows: np.ndarray, own: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """The highest step of any row from the loss's row before to each of the loss's rows."""
-    begins = np.searchsorted(own, rows)
-    if not len(own) or len(own) == len(rows) or (begins >= len(own)).any():
-        return None
-    usable = np.where(np.abs(values) < 2.0**62, values, 0).astype(np.int64)
-    return np.append(usable[begins[0]], np.maximum.reduceat(usable, begins)[:-1])
-
-
-def _at(table: Table, key: str, rows: np.ndarray) -> np.ndarray:
-    """A column at some rows, NaN where it has no value."""
-    have, values = table.columns[key].rows(), table.columns[key].values()
-    if len(have) == len(rows) and (have == rows).all():
-        return values
-    at = np.clip(np.searchsorted(have, rows), 0, len(have) - 1)
-    return np.where(have[at] == rows, values[at], np.nan)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
+from stabilitylens.readers._large import every, where
 from stabilitylens.readers._names import normal
 
 #: how the tools call it: counted since the begin of the run, or since the last row
@@ -22,12 +23,17 @@ def skipped(key: str, values: Float[np.ndarray, " row"], steps: Int[np.ndarray, 
         values: of the rows that have the column.
         steps: of the same rows.
     """
-    name = normal(key)
-    if name not in SINCE_BEGIN | SINCE_LAST or not np.isfinite(values).all():
+    if not counts_skips(key) or not every(np.isfinite, values):
         return
-    grows = name in SINCE_BEGIN and bool((np.diff(values) >= 0).all())
-    counts = np.diff(values, prepend=0.0) if grows else values
-    for i in np.flatnonzero(counts > 0).tolist():
+    grows = normal(key) in SINCE_BEGIN and every(np.greater_equal, values[1:], values[:-1])
+    found = np.append(np.flatnonzero(values[:1] > 0), 1 + where(np.greater, values[1:], values[:-1])) if grows else where(lambda some: some > 0, values)
+    for i in found.tolist():
+        skips = values[i] - values[i - 1] if grows and i else values[i]
         between = int(steps[i] - steps[i - 1]) if i else max(int(steps[0]), 1)
-        for step in range(int(steps[i]) - min(int(counts[i]), max(between, 1)) + 1, int(steps[i]) + 1):
+        for step in range(int(steps[i]) - min(int(skips), max(between, 1)) + 1, int(steps[i]) + 1):
             yield i, step
+
+
+def counts_skips(key: str) -> bool:
+    """Whether a column is called as those that count skipped steps are."""
+    return normal(key) in SINCE_BEGIN | SINCE_LAST

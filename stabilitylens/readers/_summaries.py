@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
+from stabilitylens.readers._large import count, every, where
 from stabilitylens.readers._names import EPOCHS, normal, step_rank
+from stabilitylens.readers._places import among, at_places, same
 from stabilitylens.readers._table import Table
 
 #: name of a column of summaries
@@ -20,10 +22,15 @@ def summaries(table: Table, loss_key: str) -> Int[np.ndarray, " row"]:
     for key, column in table.columns.items():
         if step_rank(key) is None or normal(key) in EPOCHS:
             continue
-        counted = np.isin(rows, column.rows())
-        if counted.all() or counted.sum() < max(FEW, SHARE * len(rows)) or not counted[0]:
+        if same(rows, column.rows()):
             continue
-        alone = counted[:-1] | counted[1:]
-        if alone.all() and len(np.unique(column.values())) > 1:
-            return rows[~counted]
-    return rows[:0]
+        counted = among(rows, column.rows())
+        if not max(FEW, SHARE * len(rows)) <= count(np.asarray, counted) < len(rows) or not counted[0]:
+            continue
+        if every(np.logical_or, counted[:-1], counted[1:]) and _moves(column.values()):
+            return at_places(rows, where(np.logical_not, counted))
+    return np.zeros(0, dtype=np.int64)
+
+
+def _moves(values: Float[np.ndarray, " row"]) -> bool:
+    return not every(lambda some: (some == values[0]) | (np.isnan(some) & np.isnan(values[0])), values)

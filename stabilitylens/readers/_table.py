@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from stabilitylens.readers._column import Column
+from stabilitylens.readers._column import Column, Spill
+from stabilitylens.readers._large import chosen, count, each, where
 from stabilitylens.readers._names import EVALUATION, ROW_TYPES, normal, step_rank
 from stabilitylens.readers._numbers import number
+from stabilitylens.readers._places import among, at_places
 
 #: fields beyond so many are not kept; nested deeper than this neither, nor longer lists
 COLUMNS, DEEP, LONG = 4096, 6, 32
-#: rows after which that is looked at
-LOOK = 1 << 16
+#: numbers of all columns that are held in memory before they go to a file
+HELD = 1 << 22
 #: fewer rows than this are added one by one; so many are added at once
 FEW, AT_ONCE = 8, 1024
 Row = Mapping[str, Any]
@@ -65,13 +67,14 @@ class Block:
 
 def together(rows: Iterable[Any]) -> Iterator[Any]:
     """Rows with the same fields as columns, many at once; everything else one by one, in its order."""
-    stream = iter(rows)
-    while some := list(islice(stream, AT_ONCE)):
-        if set(map(type, some)) == {dict}:
-            yield from _joined(some)
-            continue
-        for plain, same in groupby(some, lambda row: type(row) is dict):
-            yield from _joined(list(same)) if plain else same
+    for kind, same in groupby(rows, type):
+        taken = _at_once if kind is dict else iter
+        yield from taken(same)
+
+
+def _at_once(rows: Iterator[Any]) -> Iterator[Any]:
+    while some := list(islice(rows, AT_ONCE)):
+        yield from _joined(some)
 
 
 def _joined(rows: list[Any]) -> Sequence[Any]:
@@ -107,6 +110,8 @@ class Table:
         self.columns: dict[str, Column] = {}
         self.rows = 0
         self.left_out = 0
+        self._held = 0
+        self._spill = Spill()
         self._seen: set[str] = set()
         self._kinds: list[str] = []
 
@@ -119,9 +124,7 @@ class Table:
                 continue
             self._add(prefix + key if prefix and step_rank(key) is None else key, value, DEEP)
         self.rows += 1
-        if self.rows % LOOK == 0:
-            for column in self.columns.values():
-                column.put_away()
+        self._hold(len(self.columns))
 
     def add_alike(self, rows: list[Row]) -> None:
         """Append rows with the same fields in the same order; faster than one by one."""
@@ -134,38 +137,41 @@ class Table:
             values = [row[key] for row in rows]
             numbers = _numbers(values)
             if numbers is not None and self._has_place(key):
-                self.columns.setdefault(key, Column(begin)).extend(begin, numbers)
+                self.columns.setdefault(key, Column(begin, self._spill)).extend(begin, numbers)
                 continue
             for self.rows, value in enumerate(values, begin):
                 self._add(key, value, DEEP)
         self.rows = begin + len(rows)
-        for column in self.columns.values():
-            column.put_away()
+        self._hold(len(rows) * len(self.columns))
 
     def add_block(self, block: Block) -> None:
         """Append rows that come column by column, some fields not in all rows."""
         begin = self.rows
         for key, cells in block.columns.items():
             if self._has_place(key):
-                column = self.columns.setdefault(key, Column(begin if cells.places is None else begin + int(cells.places[0])))
+                column = self.columns.setdefault(key, Column(begin if cells.places is None else begin + int(cells.places[0]), self._spill))
                 column.extend(begin, array("d", cells.values.tobytes())) if cells.places is None else column.extend_at(begin + cells.places, cells.values)
             else:
                 self.left_out += len(cells.values)
         self.rows = begin + block.rows
-        for column in self.columns.values():
-            column.put_away()
+        self._hold(sum(len(cells.values) for cells in block.columns.values()))
 
     def add_columns(self, some: Alike) -> None:
         """Append rows that come as columns."""
         begin = self.rows
         for key, numbers in some.items():
             if self._has_place(key):
-                self.columns.setdefault(key, Column(begin)).extend(begin, numbers if isinstance(numbers, array) else array("d", numbers))
+                self.columns.setdefault(key, Column(begin, self._spill)).extend(begin, numbers if isinstance(numbers, array) else array("d", numbers))
             else:
                 self.left_out += len(numbers)
         self.rows = begin + len(next(iter(some.values())))
-        for column in self.columns.values():
-            column.put_away()
+        self._hold((self.rows - begin) * len(some))
+
+    def _hold(self, more: int) -> None:
+        """Put numbers away where those in memory have become many; a number may have its row beside it."""
+        self._held += 2 * more
+        if self._held >= HELD:
+            self._held = sum(column.put_away() for column in self.columns.values())
 
     def set_apart(self, rows: Int[np.ndarray, " row"], name: str) -> None:
         """Move what columns have in some rows to columns of their own, unless a column has nothing else.
@@ -175,11 +181,10 @@ class Table:
             name: of the new columns, with ``{}`` for the old name.
         """
         for key, column in list(self.columns.items()):
-            inside = np.isin(column.rows(), rows)
-            if step_rank(key) is None and inside.any() and not inside.all():
-                places, values = column.rows(), column.values()
-                self.columns[key] = Column.of(places[~inside], values[~inside])
-                self.columns[name.format(key)] = Column.of(places[inside], values[inside])
+            inside = among(column.rows(), rows)
+            if step_rank(key) is None and 0 < count(np.asarray, inside) < len(inside):
+                for name_, mask in ((key, each(np.logical_not, inside, dtype=bool)), (name.format(key), inside)):
+                    self.columns[name_] = Column.of(at_places(column.rows(), where(np.asarray, mask)), chosen(mask, column.values()))
 
     def _has_place(self, key: str) -> bool:
         column = self.columns.get(key)
@@ -205,7 +210,7 @@ class Table:
             if len(self.columns) >= COLUMNS:
                 self.left_out += 1
                 return
-            column = self.columns[key] = Column(self.rows)
+            column = self.columns[key] = Column(self.rows, self._spill)
         try:
             column.add(self.rows, float(value))
         except OverflowError:  # an integer beyond float64
