@@ -49,6 +49,8 @@ class Alarm:
         """What was found, unless it belongs to an incident that has been dumped."""
         fresh = bool(found) and self._quiet >= QUIET and step >= self._dumped + REST
         self._quiet = 0 if found else self._quiet + 1
-        if fresh:
-            self._dumped = step
         return found if fresh else frozenset()
+
+    def dumped(self, step: int) -> None:
+        """An incident has been dumped: what goes on from there is no new one."""
+        self._dumped, self._quiet = step, 0

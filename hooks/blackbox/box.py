@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stabilitylens.hooks.blackbox import folder
 from stabilitylens.hooks.blackbox.alarm import Alarm
-from stabilitylens.hooks.blackbox.dumping import dump
+from stabilitylens.hooks.blackbox.crowd import Alone, Apart
+from stabilitylens.hooks.blackbox.dumping import Dump, dump
 from stabilitylens.hooks.blackbox.evidence import INCIDENTS
 from stabilitylens.hooks.blackbox.forwards import Forwards, as_called, named_arguments
 from stabilitylens.hooks.blackbox.options import BlackBox
@@ -20,7 +22,8 @@ from stabilitylens.hooks.blackbox.randoms import RandomState, random_state
 from stabilitylens.hooks.blackbox.ring import MicroBatch, Ring, StepRecord
 from stabilitylens.hooks.blackbox.rolling import Rolling
 from stabilitylens.hooks.blackbox.setting import setting_of
-from stabilitylens.hooks.blackbox.snapshot import parameters_of, take
+from stabilitylens.hooks.blackbox.snapshot import Snapshot, parameters_of, take
+from stabilitylens.hooks.blackbox.splitting import apart
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.subject import Subject
 
@@ -37,26 +40,32 @@ class Box:
         step_number: tells the number of the step that is under way.
         event: records something that happened at a step: kind and text.
         looks: whether what runs now is a part of the step.
+        crowd: the processes that dump together.
     """
 
     def __init__(
         self, options: BlackBox, subject: Subject, optimizers: Sequence[Optimizer], scaler: Any, logdir: Path, guard: Guard,
         step_number: Callable[[], int], event: Callable[[int, str, str], None], looks: Callable[[], bool],
+        crowd: Alone,
     ) -> None:  # fmt: skip
         self.options, self.guard = options, guard
         self._model, self._optimizers, self._scaler = subject.model, optimizers, scaler
         self._device, self._step_number, self._event, self._looks = subject.device, step_number, event, looks
-        self._incidents = logdir / INCIDENTS
+        self._incidents, self._crowd, self._apart = logdir / INCIDENTS, crowd, False
         schedulers = options.scheduler if isinstance(options.scheduler, (list, tuple)) else [options.scheduler]
         self._schedulers = [s for s in schedulers if s is not None]
         self._ring, self._alarm = Ring(options.steps, options.max_bytes), Alarm()
         self._record, self._given, self._last = StepRecord(), False, 0
         place = logdir / INCIDENTS.parent / "snapshots" if options.snapshot == "disk" else None
-        self._rolling = Rolling(options.snapshot_every, self._take, place, guard.say) if options.snapshot_every else None
+        self._holds = crowd.rank == 0 or not is_replica(subject)
+        self._rolling = (
+            Rolling(options.snapshot_every, self._take, place, guard.say, crowd.several) if options.snapshot_every and self._holds else None
+        )
         self._forwards = Forwards(subject.model, self._forward)
         self._handles: dict[int, Any] = {}
         self._listen()
-        folder.sweep(self._incidents)
+        if not crowd.several:
+            folder.sweep(self._incidents)
         self._says = self._memory()
         if self._says:
             guard.say(self._says)
@@ -105,9 +114,30 @@ class Box:
         groups = [{k: v for k, v in g.items() if isinstance(v, _NUMBERS)} for g in optimizer.param_groups]
         self._record.groups[self._optimizers.index(optimizer)] = Keeping(1 << 20).take(groups)
 
-    @guarded("the black box")
     def end_step(self, step: int, scalars: dict[str, Any]) -> None:
-        """A step has ended; dump it if it is an incident."""
+        """A step has ended; dump it if it is an incident, for this process or another."""
+        found = self._look(step, scalars) or []
+        if self._apart:
+            return
+        try:
+            trouble = self._crowd.first_trouble(found)
+            if trouble is not None:
+                number, kinds = trouble
+                self._alarm.dumped(number)
+                self._dump(number, kinds, f"step {number}: {' and '.join(kinds)}")
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._apart = isinstance(error, Apart)
+        if self._apart:
+            self.guard.say(str(error))
+        else:
+            self.guard.failed("dumping an incident", error)
+
+    @guarded("the black box")
+    def _look(self, step: int, scalars: dict[str, Any]) -> list[tuple[int, list[str]]]:
+        """Keep the step; the steps with trouble among those whose scalars have arrived by now."""
         if step <= self._last:  # the training went back to a checkpoint
             self._ring.clear()
         if self._says:
@@ -117,38 +147,48 @@ class Box:
         self._ring.add(self._record)
         self._record = StepRecord()
         self._alarm.note(step, scalars)
-        for number, known, kinds in self._alarm.arrived():
-            self._know(number, known)
-            if kinds:
-                self._dump(number, kinds, f"step {number}: {' and '.join(sorted(kinds))}")
+        return self._arrived()
 
-    def _know(self, step: int, known: dict[str, float]) -> None:
-        for record in self._ring.upto(step):
-            if record.step == step:
-                record.scalars = known
+    def _arrived(self, wait: bool = False) -> list[tuple[int, list[str]]]:
+        trouble = []
+        for number, known, kinds in self._alarm.arrived(wait):
+            for record in self._ring.upto(number):
+                if record.step == number:
+                    record.scalars = known
+            if kinds:
+                trouble.append((number, sorted(kinds)))
+        return trouble
 
     # dumping
 
     def dump(self, reason: str) -> Path | None:
         """Dump the step that ended last."""
-        for number, known, _ in self._alarm.arrived(wait=True):
-            self._know(number, known)
-        return self._dump(self._last, frozenset({"asked"}), reason)
+        self._arrived(wait=True)
+        try:
+            return self._dump(self._last, ["asked"], reason)
+        except Exception as error:
+            self._failed(error)
+            return None
 
-    def _dump(self, step: int, kinds: frozenset[str], reason: str) -> Path | None:
+    def _dump(self, step: int, kinds: list[str], reason: str) -> Path | None:
         kept = self._ring.upto(step)
-        if not kept or kept[-1].step != step:
+        here = bool(kept) and kept[-1].step == step
+        if not all(self._crowd.exchange(here)):
             self.guard.say(f"nothing of step {step} is kept any more, so it can't be dumped")
             return None
         if self._device.type != "cpu":
             torch.get_device_module(self._device).synchronize(self._device)
         stored = self._rolling.stored() if self._rolling is not None else []
-        setting = setting_of(self._model)
-        path, gone = dump(self._incidents, step, sorted(kinds), reason, kept, stored, setting, self.options.budget_bytes)
+        budget = self.options.budget_bytes
+        given = Dump(step, kinds, reason, setting_of(self._model), kept, stored, self._rolling is not None, self._split, budget)
+        path, gone = dump(self._incidents, given, self._crowd)
         for name in gone:
-            self._event(step, "incident_removed", f"{name} made room: incidents may take {self.options.budget_bytes / 1e9:g} GB")
+            self._event(step, "incident_removed", f"{name} made room: incidents may take {budget / 1e9:g} GB")
         self._event(step, "incident_dumped", f"{reason}; {len(kept)} steps are kept in {path.name}")
         return path
+
+    def _split(self, snapshot: Snapshot) -> tuple[Snapshot, dict[str, Any]]:
+        return apart(snapshot, self._model, self._optimizers)
 
     # snapshots
 
@@ -174,5 +214,11 @@ class Box:
         for handle in self._handles.values():
             handle.remove()
         self._ring.clear()
+        self._crowd.leave()
         if self._rolling is not None:
             self._rolling.close()
+
+
+def is_replica(subject: Subject) -> bool:
+    """Whether every process holds the same weights."""
+    return not subject.sharded and any(isinstance(m, DistributedDataParallel) for m in subject.model.modules())

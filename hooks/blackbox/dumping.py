@@ -1,18 +1,22 @@
-"""What of the ring and the snapshots goes into an incident's folder."""
+"""Writes an incident, by one process or by several together."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from stabilitylens.hooks.blackbox import folder
+from stabilitylens.hooks.blackbox.crowd import Alone
 from stabilitylens.hooks.blackbox.manifest import Manifest
 from stabilitylens.hooks.blackbox.ring import StepRecord
 from stabilitylens.hooks.blackbox.rolling import Stored
+from stabilitylens.hooks.blackbox.sharded import write_shards
+from stabilitylens.hooks.blackbox.snapshot import Snapshot
 
 #: steps that a replay runs before the incident where there is a choice of snapshots: what leads to it is seen too. *Heuristic*.
 LEAD = 4
@@ -20,48 +24,95 @@ LEAD = 4
 _STATES = 1 << 16
 
 
-def chosen(snapshots: Sequence[Stored], step: int, kept: Sequence[StepRecord]) -> Stored | None:
-    """The newest snapshot that leaves some steps before the incident, else the newest before it; None for none.
+@dataclass(frozen=True)
+class Dump:
+    """What is to be written.
 
-    Every step from it on must have been kept.
+    Attributes:
+        step, kinds, reason: of the incident. setting: of this process.
+        kept: the steps, the incident's last. stored: the snapshots. holds: whether this process keeps any.
+        split: takes a snapshot apart into what is this process's alone and the shards of what is spread over several.
+        budget: bytes of all incidents.
     """
-    first = kept[0].step if kept else step + 1
-    usable = [s for s in snapshots if first <= s.step <= step]
-    early = [s for s in usable if s.step <= step - LEAD]
-    return early[-1] if early else usable[-1] if usable else None
+
+    step: int
+    kinds: Sequence[str]
+    reason: str
+    setting: dict[str, Any]
+    kept: Sequence[StepRecord]
+    stored: Sequence[Stored]
+    holds: bool
+    split: Callable[[Snapshot], tuple[Snapshot, dict[str, Any]]]
+    budget: int
+
+    def usable(self) -> list[int]:
+        """Steps whose snapshot can be run again from: every step since then has been kept."""
+        first = self.kept[0].step if self.kept else self.step + 1
+        return [s.step for s in self.stored if first <= s.step <= self.step]
 
 
-def files_of(rank: int, kept: Sequence[StepRecord], snapshot: Stored | None, left_out: dict[str, str]) -> dict[str, folder.Write]:
-    """The files of one process, by name."""
-    steps = {record.step: record.settled(left_out) for record in kept}
-    files: dict[str, folder.Write] = {f"rank_{rank}/steps.pt": lambda path: torch.save(steps, path)}
-    if snapshot is not None:
-        left_out |= snapshot.left_out
-        files[f"rank_{rank}/snapshot.pt"] = snapshot.write
-    return files
+def chosen(usable: Sequence[Sequence[int]], step: int) -> int | None:
+    """Of the snapshots that every process has the newest that leaves some steps before the incident, else the newest."""
+    common = sorted(set.intersection(*map(set, usable))) if usable else []
+    early = [s for s in common if s <= step - LEAD]
+    return early[-1] if early else common[-1] if common else None
 
 
-def dump(
-    incidents: Path, step: int, kinds: Sequence[str], reason: str, kept: Sequence[StepRecord], snapshots: Sequence[Stored],
-    setting: dict[str, Any], budget: int,
-) -> tuple[Path, list[str]]:  # fmt: skip
-    """Write an incident.
+def dump(incidents: Path, given: Dump, crowd: Alone) -> tuple[Path, list[str]]:
+    """Write an incident; of several processes each has to call this.
 
     Returns:
         Its folder, and the names of older incidents that had to make room for it.
     """
     left_out: dict[str, str] = {}
-    snapshot = chosen(snapshots, step, kept)
-    wanted = sum(record.size + _STATES for record in kept)
-    if snapshot is not None and wanted + snapshot.size > budget:
-        left_out["snapshot"] = f"its {snapshot.size / 1e6:.0f} MB are more than the {budget / 1e6:.0f} MB of budget_bytes"
-        snapshot = None
-    elif snapshot is None and snapshots:
+    said = crowd.exchange({"usable": given.usable(), "holds": given.holds, "any": bool(given.stored)})
+    at = chosen([s["usable"] for s in said if s["holds"]], given.step)
+    stored = next((s for s in given.stored if s.step == at), None)
+    sizes = crowd.exchange([sum(r.size + _STATES for r in given.kept), stored.size if stored else 0])
+    batches, snapshots = (sum(s[i] for s in sizes) for i in (0, 1))
+    if at is not None and batches + snapshots > given.budget:
+        left_out["snapshot"] = f"its {snapshots / 1e6:.1f} MB are more than the {given.budget / 1e6:.1f} MB of budget_bytes leave"
+        at, stored, snapshots = None, None, 0
+    elif at is None and any(s["any"] for s in said):
         left_out["snapshot"] = "the micro-batches since then were not all kept: a larger keep= or max_bytes= keeps more"
-    gone = folder.make_room(incidents, budget, wanted + (snapshot.size if snapshot else 0))
-    partial = folder.begin(incidents, step)
-    folder.fill(partial, files_of(0, kept, snapshot, left_out))
-    steps = tuple({"step": r.step, "micro_batches": len(r.micro), "scalars": r.scalars} for r in kept)
-    at = None if snapshot is None else snapshot.step
-    manifest = Manifest(step, tuple(sorted(kinds)), reason, time.time(), 1, at, steps, left_out, setting)
-    return folder.finish(partial, manifest), gone
+    partial, gone = folder.place(incidents, given.step), []
+    if crowd.writes:
+        gone = folder.make_room(incidents, given.budget, batches + snapshots)
+        folder.begin(partial)
+    crowd.exchange(None)
+    _fill(partial, given, stored, crowd, left_out)
+    parts = crowd.exchange(left_out)
+    if crowd.writes:
+        several = {f"rank {r}: {p}" if len(parts) > 1 else p: why for r, part in enumerate(parts) for p, why in part.items()}
+        several |= {"snapshot": left_out["snapshot"]} if "snapshot" in left_out else {}
+        path: Path | None = folder.finish(partial, _manifest(given, at, crowd.world, several))
+    else:
+        path = None
+    return Path(next(p for p in crowd.exchange(None if path is None else str(path)) if p is not None)), gone
+
+
+def _fill(partial: Path, given: Dump, stored: Stored | None, crowd: Alone, left_out: dict[str, str]) -> None:
+    """Write this process's files, and with the others the shards."""
+    steps = {record.step: record.settled(left_out) for record in given.kept}
+    files: dict[str, folder.Write] = {f"rank_{crowd.rank}/steps.pt": lambda path: torch.save(steps, path)}
+    shards: dict[str, Any] = {}
+    if stored is not None:
+        left_out |= stored.left_out
+        rest, shards = stored.apart(given.split)
+        files[f"rank_{crowd.rank}/snapshot.pt"] = rest
+    failed = ""
+    try:
+        folder.fill(partial, files)
+    except Exception as error:  # the others must not wait
+        failed = f"{type(error).__name__}: {error}"
+    trouble = [f for f in crowd.exchange(failed) if f]
+    if trouble:
+        raise OSError(f"an incident could not be written ({trouble[0]})")
+    if any(crowd.exchange(bool(shards))):
+        write_shards(partial, shards)
+        folder.sync_all(partial)
+
+
+def _manifest(given: Dump, at: int | None, world: int, left_out: dict[str, str]) -> Manifest:
+    steps = tuple({"step": r.step, "micro_batches": len(r.micro), "scalars": r.scalars} for r in given.kept)
+    return Manifest(given.step, tuple(sorted(given.kinds)), given.reason, time.time(), world, at, steps, left_out, given.setting)

@@ -40,10 +40,10 @@ class Evidence:
         self.manifest: Manifest = read_manifest(self.folder)
         check_files(self.folder, self.manifest)
         self.rank = rank
-        self._steps: dict[int, dict[str, Any]] = self._load("steps.pt")
+        self._steps: dict[int, dict[str, Any]] = self._load("steps.pt", rank)
 
-    def _load(self, name: str) -> Any:
-        path = self.folder / f"rank_{self.rank}" / name
+    def _load(self, name: str, rank: int) -> Any:
+        path = self.folder / f"rank_{rank}" / name
         if not path.is_file():
             raise BadInput(f"{self.folder} holds nothing of rank {self.rank}; it was written by {self.manifest.world} process(es)")
         try:
@@ -84,6 +84,11 @@ class Evidence:
         record = self._of(step)
         return [m["random"] for m in record["micro"]], record["forwards"]
 
+    def scalar(self, step: int, name: str) -> float | None:
+        """A number of a step as this process had it; None where it was not observed."""
+        value: float | None = self._of(step)["scalars"].get(name)
+        return value
+
     def groups(self, step: int) -> dict[int, list[dict[str, Any]]]:
         """Learning rate and the like of each optimizer's groups at a step, for the optimizers that stepped."""
         groups: dict[int, list[dict[str, Any]]] = self._of(step)["groups"]
@@ -104,7 +109,8 @@ class Evidence:
         if self.manifest.snapshot_step is None:
             why = self.manifest.left_out.get("snapshot", "attach with blackbox=stabilitylens.BlackBox(snapshot_every=…) to have one")
             raise BadInput(f"no snapshot was kept before step {self.step}, so it can't be run again: {why}")
-        return Snapshot(**self._load("snapshot.pt"))
+        own = (self.folder / f"rank_{self.rank}" / "snapshot.pt").is_file()
+        return Snapshot(**self._load("snapshot.pt", self.rank if own else 0))  # of replicas one is kept
 
 
 def _folder(given: str | PathLike[str]) -> Path:

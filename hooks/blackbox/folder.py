@@ -17,12 +17,15 @@ _INCIDENT = re.compile(r"step_(\d+)(?:\.(\d+))?")
 Write = Callable[[Path], None]
 
 
-def begin(incidents: Path, step: int) -> Path:
-    """A folder for an incident that is being written; what a process that died left of the same one is gone."""
-    folder = incidents / f".step_{step}{PARTIAL}"
+def place(incidents: Path, step: int) -> Path:
+    """The folder of an incident that is being written."""
+    return incidents / f".step_{step}{PARTIAL}"
+
+
+def begin(folder: Path) -> None:
+    """Make a folder anew; what a process that died left of the same one is gone."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    return folder
 
 
 def fill(folder: Path, files: Mapping[str, Write]) -> None:
@@ -51,6 +54,13 @@ def finish(folder: Path, manifest: Manifest) -> Path:
     os.rename(folder, target)
     sync(target.parent)
     return target
+
+
+def sync_all(folder: Path) -> None:
+    """Have the disk hold every file of a folder that another library wrote."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            sync(path)
 
 
 def sync(path: Path) -> None:

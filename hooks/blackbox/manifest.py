@@ -25,7 +25,7 @@ class Manifest:
         created: seconds since 1970.
         world: processes that trained together.
         snapshot_step: the step that the snapshot is the beginning of; None without one.
-        steps: of each kept step its scalars as recorded and the number of its micro-batches, in order.
+        steps: of each kept step its scalars, as the process had them that wrote this, and the number of its micro-batches, in order.
         left_out: what was not kept, by place, and why.
         setting: versions, device, dtype, threads and flags that decide about bits.
         files: SHA-256 and size of each file.
@@ -46,14 +46,6 @@ class Manifest:
         """The manifest as text that says whether it is whole."""
         body = {"format": FORMAT, "version": VERSION, **encoded(asdict(self))}
         return json.dumps(body | {"sha256": _digest(body)}, indent=1, allow_nan=False)
-
-    def loss(self, step: int) -> float | None:
-        """The recorded loss of a step; None where it was not observed."""
-        return self.scalar(step, "loss")
-
-    def scalar(self, step: int, name: str) -> float | None:
-        """A recorded number of a step; None where it was not observed."""
-        return next((entry["scalars"].get(name) for entry in self.steps if entry["step"] == step), None)
 
 
 def _digest(body: dict[str, Any]) -> str:

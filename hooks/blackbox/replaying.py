@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from stabilitylens.errors import BadInput
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.first_bad import bad_weights, nonfinite, outlying, words
 from stabilitylens.hooks.blackbox.measuring import Measuring
@@ -17,6 +18,7 @@ from stabilitylens.hooks.blackbox.result import FirstBad, Replay
 from stabilitylens.hooks.blackbox.samples import samples as row_samples
 from stabilitylens.hooks.blackbox.setting import differences, setting_of
 from stabilitylens.hooks.blackbox.swap import cause_of
+from stabilitylens.hooks.distributed import distributed
 
 #: so many steps before the incident tell what is usual for a module
 USUAL = 8
@@ -42,7 +44,8 @@ def replay(
             keywords, the tuple of several arguments, or the pair of arguments and keywords.
         scheduler: the one that ``step_fn`` uses, or a list; learning rates are put back at each step even without it.
         scaler: the gradient scaler that ``step_fn`` uses.
-        samples: also run each row of the step's batch by itself, to tell which of them are unlike the others.
+        samples: also run each row of the step's batch by itself, to tell which of them are unlike the others; not done
+            where several processes train together, whose steps wait for each other.
 
     Returns:
         What was found; ``print`` it.
@@ -52,13 +55,17 @@ def replay(
             fit, or ``step_fn`` is missing.
     """
     check(model, optimizer, step_fn)
-    evidence = Evidence(incident)
+    dist = distributed()
+    evidence = Evidence(incident, 0 if dist is None else dist.get_rank())
+    here = 1 if dist is None else dist.get_world_size()
+    if evidence.manifest.world != here:
+        raise BadInput(f"{evidence.folder} was written by {evidence.manifest.world} process(es) together, and here are {here}; start as many")
     rerun = Rerun(evidence, model, optimizer, step_fn, scheduler, scaler)
     losses, first, before = _watched(rerun)
-    recorded = {step: _known(evidence.manifest.loss(step)) for step in losses}
+    recorded = {step: _known(evidence.scalar(step, "loss")) for step in losses}
     unequal = [s for s in losses if not math.isnan(recorded[s]) and losses[s] != recorded[s] or _odd(losses[s], recorded[s])]
     rerun.restore(before)
-    rows = row_samples(rerun, Measuring(rerun, before)) if samples else None
+    rows = row_samples(rerun, Measuring(rerun, before)) if samples and dist is None else None
     cause = cause_of(rerun, before)
     rerun.restore(before)
     found = Replay(

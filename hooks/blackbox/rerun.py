@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from stabilitylens.errors import BadInput
-from stabilitylens.hooks.blackbox import snapshot
+from stabilitylens.hooks.blackbox import restoring, snapshot
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.forwards import Forwards
 from stabilitylens.hooks.blackbox.randoms import RandomState, put_back
+from stabilitylens.hooks.blackbox.splitting import whole
 from stabilitylens.hooks.guards._gradients import Hidden
 from stabilitylens.hooks.loop_scalars import mean
 from stabilitylens.hooks.optimizers import unwrapped
@@ -65,7 +66,7 @@ class Rerun:
         self._schedulers, self._scaler = [s for s in several if s is not None], scaler
         first = next(model.parameters(), None)
         self._device = torch.device("cpu") if first is None else first.device
-        self.snapshot = evidence.snapshot()
+        self.snapshot = whole(evidence.snapshot(), evidence.folder, model, self.optimizers)
 
     def restore(self, state: snapshot.Snapshot | None = None, *, weights: bool = True) -> int:
         """Put a state back, that of the snapshot where none is given; the step that starts from it.
@@ -75,7 +76,7 @@ class Rerun:
             weights: also the parameters and the optimizers' state; what is left are buffers, scaler and schedulers.
         """
         state = state or self.snapshot
-        snapshot.put_back(state, self.model, self.optimizers, self._schedulers, self._scaler, weights=weights)
+        restoring.put_back(state, self.model, self.optimizers, self._schedulers, self._scaler, weights=weights)
         return state.step
 
     def scale(self) -> float:
@@ -103,7 +104,7 @@ class Rerun:
         """
         for i, groups in self.evidence.groups(step).items():
             for group, values in zip(self.optimizers[i].param_groups, groups, strict=True):
-                snapshot.set_group(group, values)
+                restoring.set_group(group, values)
         for group in (g for o in self.optimizers if change is not None for g in o.param_groups):
             change(group)  # type: ignore[misc]
         randoms, forwards = self.evidence.randoms(step)
@@ -115,7 +116,7 @@ class Rerun:
             put_back(state, self._device)
         waiting = iter(forwards)
         hook = Forwards(self.model, lambda _args, _kwargs: self._before_forward(waiting))
-        skipping = self.evidence.manifest.scalar(step, "skipped") == BY_GUARD
+        skipping = self.evidence.scalar(step, "skipped") == BY_GUARD
         try:
             with skipped(self.optimizers) if skipping else contextlib.nullcontext():
                 return number(self._step_fn(self.model, self._given, given))

@@ -58,6 +58,7 @@ class StepRecord:
             "micro": [m.settled(self.step, left_out) for m in self.micro],
             "forwards": self.forwards,
             "groups": self.groups,
+            "scalars": self.scalars,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from stabilitylens.hooks.blackbox.folder import Write
 from stabilitylens.hooks.blackbox.plain import mapped, own_storage
 from stabilitylens.hooks.blackbox.snapshot import Snapshot
 
@@ -30,13 +32,21 @@ class Stored:
     left_out: dict[str, str] = field(default_factory=dict)
     snapshot: Snapshot | None = None
     path: Path | None = None
+    sharded: bool = False
 
-    def write(self, path: Path) -> None:
-        """Put it into a file."""
-        if self.path is not None:
-            shutil.copyfile(self.path, path)
-        elif self.snapshot is not None:
-            save(self.snapshot, path)
+    def apart(self, split: Callable[[Snapshot], tuple[Snapshot, dict[str, Any]]]) -> tuple[Write, dict[str, Any]]:
+        """What writes this process's own part of it, and the shards of what is spread over several."""
+        snapshot = self.snapshot
+        if snapshot is None and self.path is not None and self.sharded:
+            snapshot = Snapshot(**torch.load(self.path, map_location="cpu", weights_only=True))
+        if snapshot is None:
+            return self._copy, {}
+        rest, shards = split(snapshot)
+        return functools.partial(save, rest), shards
+
+    def _copy(self, path: Path) -> None:
+        assert self.path is not None
+        shutil.copyfile(self.path, path)
 
     def drop(self) -> None:
         """Let go of it."""
@@ -58,10 +68,11 @@ class Rolling:
         take: takes one.
         folder: where they are written by a thread; None keeps them in memory.
         say: tells of a snapshot that could not be written.
+        waits: whether one that is still being written is waited for, rather than the next one left out.
     """
 
-    def __init__(self, every: int, take: Take, folder: Path | None, say: Callable[[str], None]) -> None:
-        self._every, self._take, self._folder, self._say = every, take, folder, say
+    def __init__(self, every: int, take: Take, folder: Path | None, say: Callable[[str], None], waits: bool) -> None:
+        self._every, self._take, self._folder, self._say, self._waits = every, take, folder, say, waits
         self._kept: list[Stored] = []
         self._writing: threading.Thread | None = None
         self._last: int | None = None
@@ -70,7 +81,7 @@ class Rolling:
         """Take a snapshot if it is the turn of the step that is about to begin."""
         if self._last is not None and step < self._last + self._every and step >= self._last:
             return
-        if self._writing is not None and self._writing.is_alive():  # the disk is slower than the training
+        if self._writing is not None and self._writing.is_alive() and not self._waits:  # the disk is slower than the training
             return
         if self._folder is None:
             reuse = self._kept.pop(0).snapshot if len(self._kept) == KEPT else None
@@ -114,7 +125,7 @@ class Rolling:
         except OSError as error:
             self._say(f"the snapshot before step {snapshot.step} could not be written to {self._folder} ({error})")
             return
-        self._kept.append(Stored(snapshot.step, snapshot.size, snapshot.left_out, path=path))
+        self._kept.append(Stored(snapshot.step, snapshot.size, snapshot.left_out, path=path, sharded=bool(snapshot.sharded)))
         for stored in self._kept[:-KEPT]:
             stored.drop()
         del self._kept[:-KEPT]

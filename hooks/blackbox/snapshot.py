@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stabilitylens.errors import BadInput
 from stabilitylens.hooks.blackbox.plain import Keeping, mapped
+from stabilitylens.hooks.blackbox.sharded import is_spread
 from stabilitylens.hooks.names import canonical_names
+from stabilitylens.hooks.shares import local
 
 _ENDLESS = 1 << 62
 
@@ -27,6 +28,7 @@ class Snapshot:
         gradients: those that were there before the step began, as a loop leaves them that clears them later or not all.
         optimizers: of each the state by parameter's index, which of it lay on the host, and the parameter groups.
         others: state of the schedulers and of the gradient scaler, and the modules that were in evaluation mode.
+        sharded: places of tensors that are spread over processes, of which this is one's shard, with their dtypes.
         left_out: what could not be kept, by place.
     """
 
@@ -35,6 +37,7 @@ class Snapshot:
     gradients: dict[str, Tensor]
     optimizers: list[dict[str, Any]]
     others: dict[str, Any]
+    sharded: dict[str, torch.dtype]
     left_out: dict[str, str]
 
     @property
@@ -82,7 +85,7 @@ def take(
         "scaler": None if scaler is None else plain.take(scaler_state(scaler), "scaler"),
         "evaluating": [names[path] for path, m in model.named_modules() if not m.training],
     }
-    return Snapshot(step, weights, gradients, states, others, keeping.left_out | plain.left_out)
+    return Snapshot(step, weights, gradients, states, others, keeping.sharded, keeping.left_out | plain.left_out)
 
 
 class _Copying:
@@ -95,9 +98,12 @@ class _Copying:
         for i, state in enumerate(reuse.optimizers if reuse is not None else ()):
             self._old |= {f"optimizer {i}.{p}.{k}": v for p, s in state["state"].items() for k, v in s.items()}
         self.left_out: dict[str, str] = {}
+        self.sharded: dict[str, torch.dtype] = {}
 
     def tensor(self, place: str, tensor: Tensor) -> Tensor:
-        source = tensor.detach()
+        if is_spread(tensor):
+            self.sharded[place] = tensor.dtype
+        source = local(tensor).detach()
         old = self._old.get(place)
         if isinstance(old, Tensor) and (old.shape, old.dtype, old.stride()) == (source.shape, source.dtype, source.stride()):
             return old.copy_(source, non_blocking=source.device.type == "cuda")
@@ -144,93 +150,3 @@ def scaler_state(scaler: Any) -> dict[str, Any]:
         "scale": scale.detach(), "_growth_tracker": tracker.detach(), "growth_factor": scaler.get_growth_factor(),
         "backoff_factor": scaler.get_backoff_factor(), "growth_interval": scaler.get_growth_interval(),
     }  # fmt: skip
-
-
-@torch.no_grad()
-def put_back(
-    snapshot: Snapshot, model: nn.Module, optimizers: Sequence[Optimizer], schedulers: Sequence[Any], scaler: Any, *, weights: bool = True
-) -> None:
-    """Make a training what it was; without ``weights`` all but the parameters, which are what they were, and the optimizers.
-
-    Raises:
-        BadInput: the model or an optimizer is not the one that the snapshot was taken of.
-    """
-    tensors = named_tensors(model)
-    check_model(snapshot, tensors)
-    check_optimizers(snapshot, optimizers)
-    for name, tensor in tensors.items():
-        if weights or not isinstance(tensor, nn.Parameter):
-            tensor.copy_(snapshot.model[name])
-        if tensor.is_leaf:
-            left = snapshot.gradients.get(name)
-            tensor.grad = None if left is None else left.to(tensor.device, copy=True)
-    for optimizer, state in zip(optimizers, snapshot.optimizers, strict=True) if weights else ():
-        _put_back_optimizer(optimizer, state)
-    for scheduler, state in zip(schedulers, snapshot.others["schedulers"], strict=False):
-        scheduler.load_state_dict(mapped(state, _copy))
-    if scaler is not None and snapshot.others["scaler"] is not None:
-        numbers = {k: v.item() if isinstance(v, Tensor) else v for k, v in snapshot.others["scaler"].items()}
-        scaler.load_state_dict(numbers)
-        scaler._per_optimizer_states.clear()
-    names, evaluating = canonical_names(model), set(snapshot.others["evaluating"])
-    for path, module in model.named_modules():
-        module.training = names[path] not in evaluating
-
-
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-def _put_back_optimizer(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    on_host = {tuple(entry) for entry in state["on_host"]}
-    optimizer.state.clear()
-    for i, parameter in enumerate(parameters_of(optimizer)):
-        if i in state["state"]:
-            optimizer.state[parameter] = {
-                k: v.to("cpu" if (i, k) in on_host else parameter.device, copy=True) if isinstance(v, Tensor) else mapped(v, _copy)
-                for k, v in state["state"][i].items()
-            }
-    for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
-        set_group(group, {k: v for k, v in saved.items() if k != "params"})
-
-
-def set_group(group: dict[str, Any], values: dict[str, Any]) -> None:
-    """Make a parameter group's learning rate and the like what they were; a tensor stays the tensor that it is."""
-    for key, value in values.items():
-        if isinstance(group.get(key), Tensor):
-            with torch.no_grad():
-                group[key].copy_(value if isinstance(value, Tensor) else torch.tensor(value))
-        else:
-            group[key] = _copy(value)
-
-
-def check_model(snapshot: Snapshot, tensors: dict[str, Tensor]) -> None:
-    """Say how a model differs from the one that was recorded.
-
-    Raises:
-        BadInput: it does.
-    """
-    theirs = snapshot.model
-    for name in [*theirs, *tensors]:
-        if name not in tensors:
-            raise BadInput(f"the model has no {name}, which the recorded one has; build the model that was trained")
-        if name not in theirs:
-            raise BadInput(f"the model has {name}, which the recorded one has not; build the model that was trained")
-        if theirs[name].shape != tensors[name].shape:
-            there, here = tuple(theirs[name].shape), tuple(tensors[name].shape)
-            raise BadInput(f"{name} has shape {here}, and {there} in the recorded model; build the model that was trained")
-
-
-def check_optimizers(snapshot: Snapshot, optimizers: Sequence[Optimizer]) -> None:
-    """Say how optimizers differ from the recorded ones.
-
-    Raises:
-        BadInput: they do.
-    """
-    there, here = ([[g["params"] for g in s["groups"]] for s in snapshot.optimizers],
-                   [[len(g["params"]) for g in o.param_groups] for o in optimizers])  # fmt: skip
-    if there != here:
-        raise BadInput(
-            f"the optimizer has parameter groups of {here} parameters, and of {there} in the recorded training; "
-            "build it as it was, with the same groups in the same order"
-        )

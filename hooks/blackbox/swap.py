@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from stabilitylens.hooks.blackbox.manifest import Manifest
+from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.measuring import Measured, Measuring
 from stabilitylens.hooks.blackbox.rerun import Rerun
 from stabilitylens.hooks.blackbox.sigma import MAD, sigma_above
@@ -59,7 +59,7 @@ def cause_of(rerun: Rerun, state: Snapshot) -> Cause | None:
     early = Measuring(rerun, rerun.snapshot)
     other_state, both = early.of(step), early.of(earlier)
     rerun.restore(state)
-    noise = noise_of(rerun.evidence.manifest)
+    noise = noise_of(rerun.evidence)
     verdict = _verdict(*(is_bad(m, both, noise) for m in (now, other_batch, other_state)))
     return Cause(verdict, earlier, now, other_batch, other_state, both, _sentence(verdict, step, earlier, other_batch, other_state))
 
@@ -78,12 +78,12 @@ def is_bad(found: Measured, usual: Measured, noise: tuple[float, float]) -> bool
     return any(sigma_above(own, [other], n) > BAD for own, other, n in pairs)
 
 
-def noise_of(manifest: Manifest) -> tuple[float, float]:
+def noise_of(evidence: Evidence) -> tuple[float, float]:
     """From step to step before the incident, whatever the trend: of the logarithm of the loss, and of the gradient norm."""
-    before = [entry["scalars"] for entry in manifest.steps if entry["step"] < manifest.step]
+    before = [step for step in evidence.steps if step < evidence.step]
     both = []
     for name, floor in (("loss", LOSS_FLOOR), ("grad_norm", GRADIENT_FLOOR)):
-        known = [math.log(v) for s in before if (v := s.get(name)) is not None and v > 0 and math.isfinite(v)]
+        known = [math.log(v) for s in before if (v := evidence.scalar(s, name)) is not None and v > 0 and math.isfinite(v)]
         moves = [abs(b - a) for a, b in itertools.pairwise(known)]
         both.append(max(floor, MAD * median(moves) / math.sqrt(2) if moves else 0.0))
     return both[0], both[1]
