@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -34,3 +35,23 @@ def test_runs(name: str, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout, done.stdout
+
+
+NOTEBOOKS = EXAMPLES.parent / "notebooks"
+
+
+@pytest.mark.skipif(not NOTEBOOKS.exists(), reason="the sources are out of reach")
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_keep_their_outputs_and_nothing_of_the_machine(path: Path):
+    text = path.read_text(encoding="utf-8")
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert all(cell["execution_count"] for cell in cells) and any("image/png" in output.get("data", {}) for output in outputs)
+    assert not any(output["output_type"] == "error" or output.get("name") == "stderr" for output in outputs)
+    shown = "".join("".join(output.get("text", [])) for output in outputs)
+    assert not [where for where in ("/home/", "/root/", "/tmp/", "/work/", "\\Users\\") if where in shown]
+
+
+@pytest.mark.skipif(not NOTEBOOKS.exists(), reason="the sources are out of reach")
+def test_there_are_five_notebooks():
+    assert [path.stem[0] for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == ["1", "2", "3", "4", "5"]
