@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+from stabilitylens.anatomy import UNREAD, Anatomy
 from stabilitylens.header import Coverage
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.sample import site_name
@@ -17,7 +18,10 @@ from stabilitylens.hooks.whole import WholeParameters, WholeSubject, WholeTaps
 COMPILED_AFTER = "the forward runs compiled, where only blocks and scaled dot-product attention are observed"
 COMPILED_CACHE = "the forward runs compiled with a key-value cache in it: set use_cache=False for training"
 NO_GRADIENT = "no parameter had a gradient when the optimizer stepped"
-NO_FORWARD = "no forward of the model was seen: call the model itself, model(…), with gradients enabled"
+NO_FORWARD = (
+    "no forward of the model was seen: call the model itself, model(…), with gradients enabled, or the parts of one that "
+    "has no forward inside `with lens.forward():`"
+)
 
 
 def _forward_reason(subject: Subject | WholeSubject, taps: ForwardTaps | WholeTaps) -> str | None:
@@ -101,3 +105,14 @@ def coverage(
         attention=(len(taps.attention), expected),
         not_observed=tuple(missing),
     )
+
+
+def unread(anatomy: Anatomy | None) -> str | None:
+    """Why a model's anatomy is not known; None where it is."""
+    if anatomy is None:
+        return "it could not be read when the lens was attached"
+    note = next((note for note in anatomy.notes if note.startswith(UNREAD)), None)
+    if note is None:
+        return None
+    why = note.removeprefix(UNREAD).partition("; pass example_inputs")[0]
+    return f"{why}: give the model a forward of one batch of inputs, or audit(model, example_inputs) what it has"

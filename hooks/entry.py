@@ -27,6 +27,7 @@ class Entry:
     def __init__(self, subject: Subject, taps: ForwardTaps, wanted: Callable[[], bool], guard: Guard) -> None:
         self._model, self._taps, self._wanted, self.guard = subject.model, taps, wanted, guard
         self._open_at: nn.Module | None = None
+        self._by_hand = nn.Module()
         self._trains = subject.model.training
         self._handles = []
         for holder in subject.holders:
@@ -38,6 +39,14 @@ class Entry:
         self._close()
         for handle in self._handles:
             handle.remove()
+
+    def open(self) -> None:
+        """A loop is about to call parts of the model itself, which no forward of a module holds together."""
+        self._enter(self._by_hand, ())
+
+    def close(self) -> None:
+        """It has done so."""
+        self._leave(self._by_hand, (), None)
 
     def _close(self) -> None:
         if self._open_at is not None:

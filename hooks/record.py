@@ -19,7 +19,7 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.header import Coverage, Header
 from stabilitylens.hooks.cadence import Every, describe
-from stabilitylens.hooks.coverage import coverage
+from stabilitylens.hooks.coverage import coverage, unread
 from stabilitylens.hooks.distributed import Ranks
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.parameters import ParameterTaps
@@ -212,6 +212,8 @@ class Recorder:
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
         seen = coverage(subject or self._subject, taps, parameters, arrays, self._left_out)
+        if (why := unread(header.anatomy)) is not None:
+            seen = replace(seen, not_observed=(*seen.not_observed, ("anatomy", why)))
         recipe = header.recipe
         if recipe is not None and recipe.precision is None:
             recipe = replace(recipe, precision=taps.precision)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stabilitylens.anatomy import Anatomy
+from stabilitylens.anatomy import UNREAD, Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.recipe import Recipe
 from stabilitylens.report import Report, Subject
@@ -14,9 +14,6 @@ from stabilitylens.rules import Evidence, judge
 
 if TYPE_CHECKING:
     from stabilitylens.run import Run
-
-#: how the note of an anatomy begins whose model could not be run
-UNREAD = "not read: "
 
 
 def audit(

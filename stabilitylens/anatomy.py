@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+#: how the note of an anatomy begins whose model could not be run
+UNREAD = "not read: "
+
 Placement = Literal["pre", "post", "peri", "output", "periodic", "none", "mixed"]
 QkNorm = Literal["none", "head", "full", "l2"]
 QkNormPosition = Literal["pre_rope", "post_rope", "no_rope"]

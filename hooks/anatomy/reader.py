@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from stabilitylens.anatomy import Anatomy
+from stabilitylens.anatomy import UNREAD, Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.anatomy.assemble import assemble
 from stabilitylens.hooks.anatomy.autograd_walk import walk
@@ -20,6 +20,7 @@ from stabilitylens.hooks.anatomy.guess import GUESSES, guessing
 from stabilitylens.hooks.anatomy.inputs import Call, candidates
 from stabilitylens.hooks.anatomy.trace import trace
 from stabilitylens.hooks.anatomy.unchanged import unchanged
+from stabilitylens.hooks.anatomy.within import from_within
 
 _CHECKED = (
     "norm_placement",
@@ -61,7 +62,8 @@ def read_anatomy(model: nn.Module, example_inputs: Any = None) -> Anatomy:
         graph, call, problem = _first_trace(model, example_inputs)
         second = _second_graph(model, graph, call)
     if graph is None:
-        return _untraced(model, problem)
+        inner = from_within(model, problem, read_anatomy) if example_inputs is None else None
+        return inner or _untraced(model, problem)
     try:
         return _checked(assemble(model, graph), model, second)
     except (LookupError, TypeError, ValueError, ArithmeticError) as error:
@@ -110,5 +112,5 @@ def _untraced(model: nn.Module, problem: str) -> Anatomy:
         n_layers=len(layers) or None,
         n_parameters=sum(p.numel() for p in model.parameters()),
         layers=layers,
-        notes=(f"not read: {problem}; {_WHAT_TO_PASS}",),
+        notes=(f"{UNREAD}{problem}; {_WHAT_TO_PASS}",),
     )

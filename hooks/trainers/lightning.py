@@ -10,6 +10,7 @@ One line does it::
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
+from stabilitylens.hooks.anatomy.within import holder_of_blocks
 from stabilitylens.hooks.attaching import attach
 from stabilitylens.hooks.lens import Lens
 
@@ -37,6 +39,7 @@ class LensCallback(Callback):
         self._logdir, self._options = logdir, options
         self._resumed: dict[str, Any] = {}
         self._steps = 0
+        self._forward = ExitStack()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach, and go on counting where a checkpoint is resumed."""
@@ -52,6 +55,15 @@ class LensCallback(Callback):
         if self._resumed:
             self.lens.load_state_dict(self._resumed)
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """A module without a forward runs its parts in its training step."""
+        if self.lens is not None and type(pl_module).forward is LightningModule.forward and holder_of_blocks(pl_module) is None:
+            self._forward.enter_context(self.lens.forward())
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        """The forward is over."""
+        self._forward.close()
+
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Read the gradients: they are complete and unscaled, and not clipped yet."""
         if self.lens is not None:
@@ -61,6 +73,7 @@ class LensCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Note the batch's loss, and end the lens's step where the optimizer has taken one."""
+        self._forward.close()
         if self.lens is None:
             return
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
@@ -88,6 +101,7 @@ class LensCallback(Callback):
         self._resumed = dict(state_dict)
 
     def _close(self) -> None:
+        self._forward.close()
         if self.lens is not None:
             self._resumed = {}
             self.lens.close()
