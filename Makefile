@@ -23,7 +23,7 @@ demo: $(VENV)/.ready
 	$(BIN)/stabilitylens demo --out demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --nbmake tests notebooks
 
 lint: $(VENV)/.lint-ready
 	$(BIN)/flake8 stabilitylens hooks tests benchmarks
