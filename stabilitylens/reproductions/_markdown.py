@@ -14,7 +14,9 @@ PICTURES = Path("images", "claims")
 HOW = """A verdict is *reproduced* where every expectation of the claim holds for every seed; *not reproduced* where one that decides fails
 for half of the seeds or more; *mis-stated* where it fails and what the page expects instead holds; *partly* otherwise. Expectations and
 tolerances stand in each claim's file. Sizes, learning rates and initial weights were tried out while a claim was written; where an
-expectation or the set-up was changed after a first result, its section says so. `stabilitylens reproduce NAME` runs one again."""
+expectation or the set-up was changed after a first result, its section says so. `stabilitylens reproduce NAME` runs one again,
+`--scale WIDTH` with wider models, on a GPU where there is one; under `torchrun --nproc-per-node N -m stabilitylens reproduce NAME
+--scale WIDTH` the measurements are dealt over the ranks. Expectations and tolerances stay those of the small models."""
 
 
 def page(ledger: Ledger) -> str:
