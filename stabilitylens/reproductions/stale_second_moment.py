@@ -49,7 +49,7 @@ def _quantities(table: Table) -> Numbers:
     conclude=_quantities,
     quick=Plan({f"β2 = {b}@{k:g}": (b, k) for b in BETAS for k in JUMPS}, seeds=3, seconds=20),
     full=Plan({f"β2 = {b}@{k:g}": (b, k) for b in BETAS for k in (*JUMPS, 2.6, 4.0, 10.0)}, seeds=3, seconds=60),
-    bigger="The spikes themselves, one to eight steps later, in CLIP models of 1B parameters.",
+    bigger="The spikes themselves in CLIP models of 1B parameters; spike-lag has them in a small decoder.",
     picture=Picture("adam_rms", "RMS_t", "gradient grows by", log_y=False),
 )
 def stale_second_moment(cell: tuple[float, float], seed: int, folder: Path) -> Numbers:
