@@ -51,6 +51,8 @@ def table() -> dict[str, Row]:
         "dense": Row("llama-4x256", "every=1, every metric", ours(every=1), 1.25),
         "gradients": Row("llama-4x256", "every=1, gradients and updates", ours(every=1, metrics=GRADIENTS), 1.05),
         "idle-compiled": Row("llama-4x256", "compiled, not sampling", ours(every=NEVER), 1.005, True),
+        "blackbox": Row("llama-4x256", "black box, not sampling", ours(every=NEVER, blackbox=True), 1.01),
+        "snapshots": Row("llama-4x256", "black box, a snapshot each 10th step", ours(every=NEVER, blackbox=sl.BlackBox(snapshot_every=10))),
         "default-compiled": Row("llama-4x256", "compiled, every=10", ours(), 1.03, True),
         "default-vit": Row("vit-s", "every=10, every metric", ours(), 1.03),
         "dense-vit": Row("vit-s", "every=1, every metric", ours(every=1)),

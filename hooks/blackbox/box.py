@@ -17,7 +17,7 @@ from stabilitylens.hooks.blackbox.dumping import Dump, dump
 from stabilitylens.hooks.blackbox.evidence import INCIDENTS
 from stabilitylens.hooks.blackbox.forwards import Forwards, as_called, named_arguments
 from stabilitylens.hooks.blackbox.options import BlackBox
-from stabilitylens.hooks.blackbox.plain import Keeping
+from stabilitylens.hooks.blackbox.plain import MASKED, Keeping
 from stabilitylens.hooks.blackbox.randoms import RandomState, random_state
 from stabilitylens.hooks.blackbox.ring import MicroBatch, Ring, StepRecord
 from stabilitylens.hooks.blackbox.rolling import Rolling
@@ -74,6 +74,8 @@ class Box:
 
     def batch(self, batch: Any, ids: Any) -> None:
         """Keep what the loop hands over in place of the forwards' inputs."""
+        if not self._looks():
+            return
         if not self._given:
             self._given = True
             self._record.micro.clear()
@@ -107,6 +109,9 @@ class Box:
         mask = self.options.mask
         keeping = Keeping(self.options.max_bytes, self.options.hidden)
         kept = keeping.take(mask(batch) if callable(mask) else batch)
+        for place, why in keeping.left_out.items():
+            if why != MASKED:
+                self.guard.say(f"the black box does not keep {place}: {why}", once=f"black box {place}")
         self._record.micro.append(MicroBatch(kept, random, keeping, Keeping(self.options.max_bytes).take(ids)))
 
     @guarded("keeping what an optimizer steps with")
@@ -143,6 +148,11 @@ class Box:
         if self._says:
             self._event(step, "black_box", self._says)
             self._says = ""
+        if not self._record.micro:
+            self.guard.say(
+                "the black box sees no forward of the model in training, as in a compiled graph, so no batch is kept: "
+                "call lens.batch(batch) before each forward"
+            )
         self._record.step, self._last = step, step
         self._ring.add(self._record)
         self._record = StepRecord()

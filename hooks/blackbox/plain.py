@@ -11,6 +11,8 @@ from torch import Tensor
 
 #: bytes up to which a tensor on the host is copied; a larger one is kept by reference, and its version watched
 SMALL = 1 << 18
+#: why what the loop has asked not to keep is left out
+MASKED = "masked"
 #: how an array of NumPy is told from a tensor in a file
 ARRAY = "__ndarray__"
 _KINDS = (bool, int, float, complex, str, bytes)
@@ -66,7 +68,7 @@ class Keeping:
         taken = {}
         for key, entry in value.items():
             if key in self._hidden:
-                self._leave_out(f"{place}.{key}", "masked")
+                self._leave_out(f"{place}.{key}", MASKED)
             elif isinstance(key, (str, int)):
                 taken[key] = self.take(entry, f"{place}.{key}")
             else:
@@ -89,7 +91,7 @@ class Keeping:
             return None
         if tensor.device.type != "cpu":
             return on_host(tensor)
-        if size <= SMALL or tensor.layout is not torch.strided:
+        if size <= SMALL or tensor.layout is not torch.strided or tensor.is_inference():
             return tensor.clone()
         self._watched.append((place, tensor, tensor._version))
         return tensor

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from stabilitylens.hooks.blackbox.plain import Keeping, mapped, own_storage
-from stabilitylens.hooks.blackbox.randoms import RandomState
+from stabilitylens.hooks.blackbox.plain import MASKED, Keeping, mapped, own_storage
+from stabilitylens.hooks.blackbox.randoms import RandomState, plain
 
 
 @dataclass
@@ -25,8 +25,8 @@ class MicroBatch:
         left_out |= {f"step {step}: {place}": why for place, why in self.keeping.left_out.items()}
         left_out |= {f"step {step}: {place}": "it was overwritten in place after the step had begun" for place in changed.values()}
         batch = mapped(self.batch, lambda leaf: None if id(leaf) in changed else own_storage(leaf))
-        lacks = sorted({*changed.values(), *(p for p, why in self.keeping.left_out.items() if why != "masked")})
-        return {"batch": batch, "ids": self.ids, "random": self.random, "lacks": lacks}
+        lacks = sorted({*changed.values(), *(p for p, why in self.keeping.left_out.items() if why != MASKED)})
+        return {"batch": batch, "ids": self.ids, "random": plain(self.random), "lacks": lacks}
 
 
 @dataclass
@@ -56,7 +56,7 @@ class StepRecord:
         """The step as plain data that ``torch.load(weights_only=True)`` loads."""
         return {
             "micro": [m.settled(self.step, left_out) for m in self.micro],
-            "forwards": self.forwards,
+            "forwards": [plain(state) for state in self.forwards],
             "groups": self.groups,
             "scalars": self.scalars,
         }
