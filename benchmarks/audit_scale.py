@@ -6,6 +6,7 @@ done; memory is the largest resident set of the process, everything included.
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
@@ -74,7 +75,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(measure(sys.argv[1])))
-    else:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", choices=CONFIGS, help="measure this one in this process, and print it as JSON; by default all")
+    asked = parser.parse_args().model
+    if asked is None:
         sys.exit(main())
+    print(json.dumps(measure(asked)))

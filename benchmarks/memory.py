@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import resource
 import statistics
 import subprocess
@@ -40,4 +41,8 @@ def peaks(setting: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(train(sys.argv[1], sys.argv[2] == "lens"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("setting", choices=SETTINGS)
+    parser.add_argument("kind", choices=("bare", "lens"))
+    asked = parser.parse_args()
+    print(train(asked.setting, asked.kind == "lens"))

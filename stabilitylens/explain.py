@@ -29,7 +29,7 @@ def explain(name: str) -> str:
     if page is None:
         near = get_close_matches(_key(name), pages, n=3, cutoff=0.5)
         raise BadInput(
-            f"there is no rule, metric, incident or reader called {name!r}; "
+            f"there is no rule, metric, incident, suspect or reader called {name!r}; "
             + (f"did you mean {' or '.join(map(_shown, near))}?" if near else "try SL201, resid_rms or spike")
         )
     return page

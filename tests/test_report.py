@@ -40,7 +40,7 @@ def report(*findings: Finding, incidents: tuple[Incident, ...] = ()) -> Report:
     ("given", "sentence"),
     [
         (report(CLEAR, MISSING), "nothing fired: 1 rule clear, 1 not evaluated"),
-        (report(MISSING), "nothing fired: none of 1 rule had what it needs"),
+        (report(MISSING), "not evaluated: none of 1 rule had what it needs"),
         (report(CLEAR, incidents=(SPIKE,)), "loss rose from 3 to 9; no rule fired: 1 rule clear, 0 not evaluated"),
         (report(LOGITS, CLEAR), f"{LOGITS.message}, while the loss looked unremarkable"),
         (report(LOGITS, ENTROPY, CLEAR), f"{LOGITS.message}, while the loss looked unremarkable; 1 other rule fired"),

@@ -30,5 +30,6 @@ def plateau(run: Run) -> list[Incident]:
     fall = float(np.median(thirds[0]) - np.median(thirds[2]))
     if fall >= FALL or float(np.median(thirds[0]) - np.median(thirds[1])) >= FALL:
         return []
-    told = f"loss did not come down: {np.median(found.curve.values):.4g} in the middle, over {len(run['loss'])} values."
-    return [plain(run["loss"], "loss", "plateau", 0, len(run["loss"]) - 1, "info", told)]
+    loss = run["loss"]
+    told = f"loss did not come down from step {loss.steps[0]} to {loss.steps[-1]}: its median is {np.median(found.curve.values):.4g}."
+    return [plain(loss, "loss", "plateau", 0, len(loss) - 1, "info", told)]

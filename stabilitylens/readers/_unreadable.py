@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import zipfile
@@ -27,9 +28,20 @@ _SETTING = re.compile(rb"^\s*[\w.\-]+\s*[:=]", re.MULTILINE)
 
 def why_unreadable(path: Path) -> str:
     """One sentence: what is there, and what to do instead."""
+    if path.is_symlink() and not path.exists():
+        return f"{path} is a symbolic link that leads {_leads(path)}; {_WANTED}"
     if not path.exists():
         return f"{path} does not exist; {_WANTED}"
     return _folder(path) if path.is_dir() else _file(path)
+
+
+def _leads(link: Path) -> str:
+    try:
+        os.stat(link)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "back to itself"
+    return f"to {os.readlink(link)}, which does not exist"
 
 
 def _some(names: list[str]) -> str:

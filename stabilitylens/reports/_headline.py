@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: kinds of incidents that a headline counts; the table has them all
 KINDS = 3
+#: kinds that are of the whole record, and so at no step
+THROUGHOUT = frozenset(("plateau",))
 #: series that are named where none of them is a loss
 NAMED = 5
 
@@ -46,7 +48,7 @@ def _without_loss(run: Run) -> str:
 
 def _calm(subject: Subject, finding: Finding | None) -> list[str]:
     if finding is None and not subject.incidents:
-        return [f"nothing fired: {_tally(subject)}"]
+        return [f"{'nothing fired' if subject.by_verdict('clear') else 'not evaluated'}: {_tally(subject)}"]
     return [f"no warning and no error: {_tally(subject)}", f"noted that {finding.message.rstrip('.')}" if finding else ""]
 
 
@@ -101,7 +103,7 @@ def _count(incidents: Sequence[Incident]) -> str:
     kinds = Counter((incident.kind.replace("_", " "), incident.metric) for incident in incidents)
     first = {(i.kind.replace("_", " "), i.metric): i.peak_step for i in reversed(incidents)}
     parts = [
-        f"{kind} of {metric} " + (f"at step {first[kind, metric]}" if n == 1 else f"({n} times)")
+        f"{kind} of {metric} " + (f"({n} times)" if n > 1 else "throughout" if kind in THROUGHOUT else f"at step {first[kind, metric]}")
         for (kind, metric), n in kinds.most_common(KINDS)
     ]
     return ", ".join(parts + ["and other incidents"] * (len(kinds) > KINDS))
