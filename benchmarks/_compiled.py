@@ -1,11 +1,7 @@
-"""Compile a launch for a GPU that is not there, and read what came out.
-
-Of kernels without a loop instructions are counted on the shortest way, of the others all there are.
-"""
+"""Compile a launch for a GPU that is not there, and read what came out."""
 
 from __future__ import annotations
 
-import heapq
 import re
 import subprocess
 import tempfile
@@ -18,10 +14,12 @@ import torch
 from torch import Tensor
 
 from benchmarks._launches import Case, Launch, launches
+from benchmarks._sass import instructions, operations
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
 _POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64", torch.uint8: "*u8"}
-_INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+([^;]+);")
+#: kernels of whose instructions only those on the shortest way count, a tile; of the others all that there are
+_BY_TILE = {"norm_forward", "norm_observed", "pair_forward", "pair_observed", "squash_forward", "squash_observed"}
 
 
 @dataclass(frozen=True)
@@ -68,27 +66,6 @@ def _tool(*args: str) -> str:
     return subprocess.run([tool, *args], capture_output=True, text=True, check=True).stdout
 
 
-def shortest(sass: str) -> int:
-    """Instructions on the shortest way from the entry to an exit."""
-    code = [(int(at, 16), text) for at, text in _INSTRUCTION.findall(sass)]
-    index = {at: i for i, (at, _) in enumerate(code)}
-    best, heap = {0: 1}, [(1, 0)]
-    while heap:
-        steps, i = heapq.heappop(heap)
-        text = code[i][1]
-        if text.startswith("EXIT"):
-            return steps
-        jump = re.search(r"\bBRA\S*\s.*?(0x[0-9a-f]+)", text)
-        after = [index[int(jump[1], 16)]] if jump else []
-        if not jump or text.startswith("@") or re.search(r"BRA\S*\s+!?U?P\d", text):
-            after.append(i + 1)
-        for j in after:
-            if j < len(code) and steps + 1 < best.get(j, len(code) + 1):
-                best[j] = steps + 1
-                heapq.heappush(heap, (steps + 1, j))
-    return len(code)
-
-
 def _elements(launch: Launch, lanes: int) -> float:
     """Elements of the main tile that a thread holds."""
     a = launch.arguments
@@ -96,15 +73,15 @@ def _elements(launch: Launch, lanes: int) -> float:
     return float(size) / (lanes * launch.options["num_warps"] * launch.options.get("num_ctas", 1))
 
 
-def _nvidia(binary: bytes) -> tuple[int, int, int, int, Counter[str]]:
+def _nvidia(binary: bytes, tiles: int | None) -> tuple[int, int, int, int, Counter[str]]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()
         usage, sass = _tool("--dump-resource-usage", file.name), _tool("-sass", file.name)
     registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())  # type: ignore[union-attr]
-    ops = Counter(re.sub(r"^@\S+\s+", "", text).split()[0] for _, text in _INSTRUCTION.findall(sass))
+    ops = operations(sass)
     spills = sum(n for op, n in ops.items() if op.startswith(("LDL", "STL")))
-    return registers, spills, stack, shortest(sass), ops
+    return registers, spills, stack, sum(ops.values()) if tiles is None else round(instructions(sass, tiles)), ops
 
 
 def _amd(text: str) -> tuple[int, int, int, int, Counter[str]]:
@@ -126,15 +103,16 @@ def _one(launch: Launch, target: str) -> Compiled:
 
     if target == "gfx942" and launch.arguments.get("PRECISION") == "tf32x3":
         launch.arguments["PRECISION"] = "ieee"  # as the launch does there
+    if target == "gfx942" and "PAIRS" in launch.arguments:
+        launch.arguments |= {"PAIRS": False, "THREADS": 64 * launch.options["num_warps"]}
     options = {k: v for k, v in launch.options.items() if target.startswith("sm") or k not in ("num_ctas", "maxnreg")}
     kernel = triton.compile(_source(launch), target=GPUTarget(*TARGETS[target]), options=options)
-    read = _nvidia(kernel.asm["cubin"]) if target.startswith("sm") else _amd(kernel.asm["amdgcn"])
-    registers, spills, stack, instructions, ops = read
-    if launch.kernel.fn.__name__ not in ("norm_forward", "pair_forward", "squash_forward"):
-        instructions = sum(ops.values())
+    tiles = launch.arguments.get("steps", launch.arguments.get("q_steps", 1)) if launch.kernel.fn.__name__ in _BY_TILE else None
+    read = _nvidia(kernel.asm["cubin"], tiles) if target.startswith("sm") else _amd(kernel.asm["amdgcn"])
+    registers, spills, stack, count, ops = read
     loads, narrow = _loads(ops)
-    each = instructions / _elements(launch, TARGETS[target][2])
-    return Compiled(launch.options["num_warps"], launch.options.get("num_ctas", 1), registers, spills, stack, instructions, round(each, 1), loads, narrow)
+    each = count / _elements(launch, TARGETS[target][2])
+    return Compiled(launch.options["num_warps"], launch.options.get("num_ctas", 1), registers, spills, stack, count, round(each, 1), loads, narrow)
 
 
 def compiled(case: Case, target: str) -> Compiled:

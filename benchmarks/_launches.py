@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -11,8 +12,8 @@ import torch
 from torch import Tensor
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp16": torch.float16}
-SIZES = (256, 1000, 1024, 4096, 8192, 16384, 32768, 65536)
-ROWS = 4096
+#: tokens of a launch, elements where that makes more tokens, multiprocessors of an H200
+ROWS, ELEMENTS, PROCESSORS = 16384, 1 << 26, 132
 
 
 @dataclass(frozen=True)
@@ -59,32 +60,25 @@ def _norm(d: int, dtype: str, kind: str, direction: str, statistics: bool, clust
     from stabilitylens.kernels._gpu import norm, shapes
 
     mode = norm.Mode(True) if kind == "layer" else norm.Mode(False, norm.ROUNDINGS["llama"])
-    x, w = _empty(ROWS, d, dtype=DTYPES[dtype]), _empty(d, dtype=DTYPES[dtype])
+    rows = max(ROWS, ELEMENTS // d)
+    x, w = _empty(rows, d, dtype=DTYPES[dtype]), _empty(d, dtype=DTYPES[dtype])
     b = w if kind == "layer" else None
-    flat = _empty(ROWS)
+    flat = _empty(rows)
     caught: list[Launch] = []
-    names = ("norm_forward", "norm_forward_wide", "norm_backward", "norm_backward_rows", "norm_backward_columns")
+    names = ("norm_forward", "norm_observed", "norm_forward_wide", "norm_backward", "norm_backward_rows", "norm_backward_columns")
     patches = [patch.object(norm, name, _Catcher(getattr(norm, name), caught)) for name in names]
     patches += [patch.object(shapes, "has_clusters", lambda _: clusters), patch.object(shapes, "programs", lambda *_: 264)]
-    for p in patches:
-        p.start()
-    try:
+    patches.append(patch.object(shapes, "processors", lambda _: PROCESSORS))
+    with contextlib.ExitStack() as stack:
+        for p in patches:
+            stack.enter_context(p)
         if direction == "forward":
-            norm.forward(x, None, w, b, 1e-6, mode, 2 if statistics else 0)
+            norm.forward(x, None, w, b, 1e-6, mode, statistics)
         else:
             norm.backward(x, None, x, w, b is not None, flat, flat, mode, statistics)
-    finally:
-        for p in patches:
-            p.stop()
     for launch in caught:
         if "STAGES" in launch.arguments:
             launch.arguments["STAGES"] = 2
-    return caught
-
-
-def _input_statistics(d: int, dtype: str, clusters: bool) -> list[Launch]:
-    caught = _norm(d, dtype, "rms", "forward", True, clusters)
-    caught[0].arguments["STATISTICS"] = 1
     return caught
 
 
@@ -92,12 +86,15 @@ def _squash(dtype: str, erf: bool, direction: str, statistics: bool, clusters: b
     from stabilitylens.kernels._gpu import squash_launch as s
 
     x, w, a, caught = _empty(ROWS, 4096, dtype=DTYPES[dtype]), _empty(4096), _empty(), []  # type: ignore[var-annotated]
-    with patch.object(s, "squash_forward", _Catcher(s.squash_forward, caught)), patch.object(s, "squash_backward", _Catcher(s.squash_backward, caught)):
+    patches = [patch.object(s, name, _Catcher(getattr(s, name), caught)) for name in ("squash_forward", "squash_observed", "squash_backward")]
+    patches += [patch.object(s.shapes, "programs", lambda *_: 264), patch.object(s.shapes, "processors", lambda _: PROCESSORS)]
+    with contextlib.ExitStack() as stack:
+        for p in patches:
+            stack.enter_context(p)
         if direction == "forward":
             s.forward(x, a, a if erf else None, w, w, erf, False, statistics)
         else:
-            with patch.object(s.shapes, "programs", lambda *_: 264):
-                s.backward(x, x, a, a if erf else None, w, erf, False, statistics)
+            s.backward(x, x, a, a if erf else None, w, erf, False, statistics)
     return caught
 
 
@@ -122,58 +119,21 @@ def _tensors(dtype: str, clusters: bool) -> list[Launch]:
 
 
 def _pair(dtype: str, statistics: bool, clusters: bool) -> list[Launch]:
-    from stabilitylens.kernels._gpu import norm
+    from stabilitylens.kernels._gpu import norm, pair, shapes
 
     caught: list[Launch] = []
-    q, w = _empty(ROWS, 128, dtype=DTYPES[dtype]), _empty(128, dtype=DTYPES[dtype])
-    with patch.object(norm, "pair_forward", _Catcher(norm.pair_forward, caught)):
-        norm.pair(q, q, w, w, 1e-6, norm.Mode(False, 1), 2 if statistics else 0)
+    q, w = _empty(ELEMENTS // 128, 128, dtype=DTYPES[dtype]), _empty(128, dtype=DTYPES[dtype])
+    kernels = [patch.object(pair, name, _Catcher(getattr(pair, name), caught)) for name in ("pair_forward", "pair_observed")]
+    with kernels[0], kernels[1], patch.object(shapes, "processors", lambda _: PROCESSORS):
+        pair.pair(q, q, w, w, 1e-6, norm.Mode(False, 1), statistics)
     return caught
 
 
 FAMILIES: dict[str, Callable[..., list[Launch]]] = {
-    "norm": _norm, "input": _input_statistics, "squash": _squash, "attention": _attention, "tensors": _tensors, "pair": _pair,
+    "norm": _norm, "squash": _squash, "attention": _attention, "tensors": _tensors, "pair": _pair,
 }  # fmt: skip
 
 
 def launches(case: Case, clusters: bool) -> list[Launch]:
     """What the package launches for a case."""
     return FAMILIES[case.family](clusters=clusters, **dict(case.options))
-
-
-def _case(family: str, label: str, wide: bool = True, **options: Any) -> Case:
-    return Case(label, family, tuple(options.items()), wide)
-
-
-def _others(dtypes: tuple[str, ...]) -> Iterator[Case]:
-    for dtype in dtypes:
-        for erf in (False, True):
-            for direction in ("forward", "backward"):
-                for s in (False, True):
-                    label = f"{'derf' if erf else 'dyt'} {direction} d=4096 {dtype}{' statistics' if s else ''}"
-                    yield _case("squash", label, wide=False, dtype=dtype, erf=erf, direction=direction, statistics=s)
-        for s in (False, True):
-            yield _case("pair", f"qk-norm forward d=128 {dtype}{' statistics' if s else ''}", dtype=dtype, statistics=s)
-        yield _case("tensors", f"many tensors {dtype}", wide=False, dtype=dtype)
-    for dtype in ("bf16", "fp32"):
-        for d in (64, 128):
-            for keys in (64, 128):
-                for bias in (False, True) if dtype == "bf16" and keys == 64 else (False,):
-                    label = f"attention {'128' if dtype == 'bf16' else '64'}x{keys if dtype == 'bf16' else 32 if d == 64 else 16} D={d} {dtype}{' bias cap' if bias else ''}"
-                    if dtype == "bf16" or keys == 64:  # fp32 has a tile of its own
-                        yield _case("attention", label, wide=False, dtype=dtype, d=d, keys=keys, bias=bias)
-
-
-def cases(diagonal: bool) -> list[Case]:
-    """Everything, or a few of it."""
-    found = list(_others(("bf16", "fp32")))
-    for dtype in DTYPES:
-        for d in SIZES if dtype != "fp16" else (4096,):  # whose code is that of bf16 but for the casts
-            for kind in ("rms", "layer"):
-                for direction in ("forward", "backward"):
-                    for s in (False, True):
-                        label = f"{kind} {direction} d={d} {dtype}{' statistics' if s else ''}"
-                        found.append(_case("norm", label, d=d, dtype=dtype, kind=kind, direction=direction, statistics=s))
-            if d in (1024, 4096, 8192):
-                found.append(_case("input", f"rms forward d={d} {dtype} input statistics", d=d, dtype=dtype))
-    return found[5::17] if diagonal else found

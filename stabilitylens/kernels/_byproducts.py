@@ -61,15 +61,11 @@ def _largest(x: Tensor) -> Tensor:
     return x.amax() if len(x) else x.new_full((), -torch.inf)
 
 
-def forward_rows(found: Float[Tensor, "tile 9"], count: int) -> tuple[Float[Tensor, " field"], Float[Tensor, " field"]]:
-    """Rows of input and output from what the forward kernel wrote a tile; Σ|x| is not observed."""
+def forward_rows(found: Float[Tensor, "program 10"], count: int) -> tuple[Float[Tensor, " field"], Float[Tensor, " field"]]:
+    """Rows of input and output from what the forward kernel wrote; Σ|x| is not observed."""
     f = found.double()
     sums = f.sum(0)
-    power = (f[:, 1] * f[:, 2] ** 2).sum()
-    return (
-        _row(count, sums[0], power, _largest(f[:, 3]), sums[4]),
-        _row(count, sums[5], sums[6], _largest(f[:, 7]), sums[8]),
-    )
+    return tuple(_row(count, sums[i], sums[i + 1] + sums[i + 2] * 2.0**160, _largest(f[:, i + 3]), sums[i + 4]) for i in (0, 5))  # type: ignore[return-value]
 
 
 def backward_rows(found: Float[Tensor, "program 6"], count: int) -> tuple[Float[Tensor, " field"], Float[Tensor, " field"]]:

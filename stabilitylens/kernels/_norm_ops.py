@@ -42,7 +42,7 @@ def _forward(
     from stabilitylens.kernels._gpu.norm import forward
 
     listener = None if in_backward() else listening(layer)
-    out = forward(x, residual, weight, bias, eps, _mode(mode), 2 if listener else 0)
+    out = forward(x, residual, weight, bias, eps, _mode(mode), listener is not None)
     if listener and out.statistics is not None:
         for tap, row in zip(("norm_input", "norm_output"), forward_rows(out.statistics, x.numel()), strict=True):
             listener.add(tap, row)  # type: ignore[arg-type]

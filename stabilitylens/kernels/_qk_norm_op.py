@@ -19,11 +19,11 @@ LIBRARY.define(
 def _forward(
     q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float, mode: int, layer: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from stabilitylens.kernels._gpu.norm import pair
+    from stabilitylens.kernels._gpu.pair import pair
     from stabilitylens.kernels._gpu.shapes import matrix
 
     listener = None if in_backward() else listening(layer)
-    outs = pair(matrix(q), matrix(k), q_weight, k_weight, eps, _mode(mode), 2 if listener else 0)
+    outs = pair(matrix(q), matrix(k), q_weight, k_weight, eps, _mode(mode), listener is not None)
     for out, x in zip(outs, (q, k), strict=True):
         if listener and out.statistics is not None:
             for tap, row in zip(("norm_input", "norm_output"), forward_rows(out.statistics, x.numel()), strict=True):

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+#: a sum of squares up to which nothing can have overflowed, and what larger elements are multiplied by
+PLAIN, SCALE = tl.constexpr(2.0**100), tl.constexpr(2.0**-80)
 
 
 @no_type_check
@@ -35,12 +37,6 @@ def rounded(x, dtype: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def _add_add_max(a, b, c, d, e, f):
-    return a + d, b + e, tl.maximum(c, f)
-
-
-@no_type_check
-@triton.jit
 def _add_max(a, b, c, d):
     return a + c, tl.maximum(b, d)
 
@@ -53,30 +49,18 @@ def _add_add(a, b, c, d):
 
 @no_type_check
 @triton.jit
-def sum_sum_max(a, b, c):
-    """Along the last axis of a tile, in one reduction: two sums and a maximum."""
-    if INTERPRETED:
-        return tl.sum(a, 1), tl.sum(b, 1), tl.max(c, 1)
-    else:
-        return tl.reduce((a, b, c), 1, _add_add_max)
+def _add_thrice_max_twice(a, b, c, d, e, f, g, h, i, j):
+    return a + f, b + g, c + h, tl.maximum(d, i), tl.maximum(e, j)
 
 
 @no_type_check
 @triton.jit
-def _add_add_max_twice(a, b, c, d, e, f, g, h, i, j, k, m):
-    return a + g, b + h, tl.maximum(c, i), d + j, e + k, tl.maximum(f, m)
-
-
-@no_type_check
-@triton.jit
-def moments_of_two(x, z):
-    """Along the last axis of two tiles, in one reduction: of each the sum of squares, the sum and the largest magnitude."""
+def sums_and_maxima(a, b, c, d, e):
+    """Of vectors, in one reduction: three sums and two maxima."""
     if INTERPRETED:
-        a, b, c = sum_sum_max(x * x, x, tl.abs(x))
-        d, e, f = sum_sum_max(z * z, z, tl.abs(z))
-        return a, b, c, d, e, f
+        return tl.sum(a, 0), tl.sum(b, 0), tl.sum(c, 0), tl.max(d, 0), tl.max(e, 0)
     else:
-        return tl.reduce((x * x, x, tl.abs(x), z * z, z, tl.abs(z)), 1, _add_add_max_twice)
+        return tl.reduce((a, b, c, d, e), 0, _add_thrice_max_twice)
 
 
 @no_type_check
@@ -104,6 +88,28 @@ def sum_sum(a, b):
 def largest_of(x):
     """The maximum of a vector, NaN where one of it is; ``tl.max`` drops NaN."""
     return tl.where(tl.sum((x != x).to(tl.int32), 0) > 0, float("nan"), tl.max(x, 0))
+
+
+@no_type_check
+@triton.jit
+def store_moments(place, total, squares, scaled, largest, bad):
+    """The five numbers."""
+    tl.store(place, total)
+    tl.store(place + 1, squares)
+    tl.store(place + 2, scaled)
+    tl.store(place + 3, largest)
+    tl.store(place + 4, bad)
+
+
+@no_type_check
+@triton.jit
+def squares_or_scaled(x):
+    """Σ² of each row, 0 where that is finite but may overflow with others; Σ(x/2^80)² of those rows; how many are not finite."""
+    bad = tl.sum(is_nonfinite(x), 1)
+    squares = tl.sum(x * x, 1)
+    large = (bad == 0) & ~(squares <= PLAIN)
+    small = x * SCALE
+    return tl.where(large, 0.0, squares), tl.where(large, tl.sum(small * small, 1), 0.0), bad
 
 
 @no_type_check

@@ -10,11 +10,12 @@ from torch import Tensor
 from stabilitylens.kernels._gpu import shapes
 from stabilitylens.kernels._gpu.norm_backward import norm_backward
 from stabilitylens.kernels._gpu.norm_backward_wide import norm_backward_columns, norm_backward_rows
-from stabilitylens.kernels._gpu.norm_forward import norm_forward, pair_forward
+from stabilitylens.kernels._gpu.norm_forward import norm_forward
 from stabilitylens.kernels._gpu.norm_forward_wide import norm_forward_wide
+from stabilitylens.kernels._gpu.norm_observed import norm_observed
 
 #: numbers a tile that the forward writes, and a program that the backward writes
-FORWARD_FIELDS, BACKWARD_FIELDS = 9, 6
+FORWARD_FIELDS, BACKWARD_FIELDS = 10, 6
 ROUNDINGS = {"fp32": 0, "llama": 1, "gemma": 2}
 
 
@@ -43,9 +44,9 @@ class Forward:
 
 
 def forward(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, mode: Mode, statistics: int
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, mode: Mode, statistics: bool
 ) -> Forward:
-    """Normalise the last axis of x, or of x + residual; ``statistics`` 1 is of the input, 2 of the output too."""
+    """Normalise the last axis of x, or of x + residual."""
     m = shapes.matrix(x)
     r = m if residual is None else shapes.matrix(residual)
     rows, d = m.shape
@@ -55,23 +56,24 @@ def forward(
     rstd = torch.empty(rows, dtype=torch.float32, device=x.device)
     tile = shapes.tile(d, "forward", shapes.has_clusters(x))
     tiles = -(-rows // tile.rows)
-    found = torch.empty(tiles, FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None
+    steps = shapes.steps(x, tiles * tile.clusters) if statistics and not tile.wide else 1
+    programs = -(-tiles // steps)
+    found = torch.empty(programs, FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None
     if rows:
         unit = m.stride(1) == 1 and r.stride(1) == 1
         align = shapes.alignment(m, r) if unit else 1
-        given = (
-            m, r, total, x if weight is None else weight, x if bias is None else bias, y, mean, rstd,
-            y if found is None else found, rows, m.stride(0) // align, m.stride(1), r.stride(0) // align, r.stride(1), eps,
-        )  # fmt: skip
+        given = (m, r, total, x if weight is None else weight, x if bias is None else bias, y, mean, rstd)
+        sizes = (m.stride(0) // align, m.stride(1), r.stride(0) // align, r.stride(1), eps)
         flags = {
             "D": d, "BLOCK": tile.block, "ALIGN": align, "UNIT": unit, "CENTRED": mode.centred, "ROUNDING": mode.rounding,
-            "HAS_W": weight is not None, "HAS_B": bias is not None, "ADD": residual is not None,
-            "ADD_ROUNDED": mode.add_rounded, "STATISTICS": statistics,
+            "HAS_W": weight is not None, "HAS_B": bias is not None, "ADD": residual is not None, "ADD_ROUNDED": mode.add_rounded,
         }  # fmt: skip
         if tile.wide:
-            norm_forward_wide[(rows,)](*given, d, **flags, **tile.options)
+            norm_forward_wide[(rows,)](*given, y if found is None else found, rows, *sizes, d, **flags, STATISTICS=statistics, **tile.options)
+        elif found is None:
+            norm_forward[(tiles,)](*given, rows, *sizes, **flags, ROWS=tile.rows, **tile.options)
         else:
-            norm_forward[(tiles,)](*given, **flags, ROWS=tile.rows, **tile.options)
+            norm_observed[(programs,)](*given, found, rows, steps, *sizes, **flags, ROWS=tile.rows, **shapes.threads(tile.warps), CLUSTERS=tile.clusters, **tile.options)
     return Forward(y, total, mean, rstd, found)
 
 
@@ -132,36 +134,3 @@ def _columns(g: Tensor, m: Tensor, mean: Tensor, rstd: Tensor, dw: Tensor | None
     norm_backward_columns[grid](
         g, m, mean, rstd, parts, parts if db is None else db, rows, -(-rows // count), *strides, **flags, num_warps=4, enable_fp_fusion=True
     )
-
-
-def pair(
-    q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float, mode: Mode, statistics: int
-) -> tuple[Forward, Forward]:
-    """RMSNorm of two matrices in one launch."""
-    outs, sides, grid = [], [], 0
-    for name, x, weight in (("Q", q, q_weight), ("K", k, k_weight)):
-        rows, d = x.shape
-        tile = shapes.tile(d, "forward", False)
-        tiles = -(-rows // tile.rows)
-        unit = x.stride(1) == 1
-        align = shapes.alignment(x) if unit else 1
-        out = Forward(
-            torch.empty(x.shape, dtype=mode.dtype(x, weight), device=x.device), x.new_empty(0), x.new_empty(0),
-            torch.empty(rows, dtype=torch.float32, device=x.device),
-            torch.empty(tiles, FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None,
-        )  # fmt: skip
-        found = out.y if out.statistics is None else out.statistics
-        low = name.lower()
-        sides.append({
-            name: x, f"W{name}": weight, f"Y{name}": out.y, f"RSTD_{name}": out.rstd, f"STATS_{name}": found, f"M{name}": rows,
-            f"{low}_row": x.stride(0) // align, f"{low}_col": x.stride(1), f"D{name}": d, f"BLOCK_{name}": tile.block,
-            f"ROWS_{name}": tile.rows, f"ALIGN_{name}": align, f"UNIT_{name}": unit,
-        })  # fmt: skip
-        grid += tiles
-        outs.append((out, tiles, tile.warps))
-    if grid:
-        pair_forward[(grid,)](
-            **sides[0], **sides[1], eps=eps, q_tiles=outs[0][1], ROUNDING=mode.rounding, STATISTICS=statistics,
-            num_warps=max(w for _, _, w in outs), enable_fp_fusion=True,
-        )  # fmt: skip
-    return outs[0][0], outs[1][0]

@@ -8,7 +8,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from stabilitylens.kernels._gpu._lanes import is_nonfinite, rounded
+from stabilitylens.kernels._gpu._lanes import PLAIN, SCALE, is_nonfinite, rounded, store_moments
 from stabilitylens.kernels._gpu.norm_forward import affine
 
 
@@ -92,7 +92,7 @@ def norm_forward_wide(
             b = tl.load(B + columns, mask=columns < D, other=0.0).to(tl.float32)
         y = affine(x * rstd, w, b, X.dtype.element_ty, Y.dtype.element_ty, ROUNDING, HAS_W, HAS_B)
         tl.store(Y + dense + columns, rounded(y, Y.dtype.element_ty), mask=columns < D)
-        if STATISTICS == 2:
+        if STATISTICS:
             y = tl.where(columns < D, y, 0.0)
             out_total += y
             out_squares += y * y
@@ -103,17 +103,19 @@ def norm_forward_wide(
         top, out_top = tl.max(largest, 0), rounded(tl.max(out_largest, 0), Y.dtype.element_ty).to(tl.float32)
         ssq, out_ssq = tl.sum(raw, 0), tl.sum(out_squares, 0)
         plain = sums + shift * D
-        scale, bad, out_bad = 1.0, 0.0, 0.0
-        if is_nonfinite(ssq) + is_nonfinite(out_ssq) + is_nonfinite(out_top) > 0:
+        total_out = tl.sum(out_total, 0)
+        large, out_large, bad, out_bad = 0.0, 0.0, 0.0, 0.0
+        # also NaN fails a comparison
+        if not (ssq <= PLAIN and out_ssq <= PLAIN and is_nonfinite(out_top) == 0):
             tl.debug_barrier()
             counts = tl.zeros([BLOCK], tl.float32)
             nans = tl.zeros([BLOCK], tl.float32)
             out_counts = tl.zeros([BLOCK], tl.float32)
             out_nans = tl.zeros([BLOCK], tl.float32)
             scaled = tl.zeros([BLOCK], tl.float32)
+            out_scaled = tl.zeros([BLOCK], tl.float32)
             again = tl.zeros([BLOCK], tl.float32)
             power_again = tl.zeros([BLOCK], tl.float32)
-            safe = tl.maximum(top, 1e-30)
             for start in range(0, N, BLOCK):
                 columns = start + lanes
                 if ADD:
@@ -125,23 +127,17 @@ def norm_forward_wide(
                 nans += (x != x).to(tl.float32)
                 out_counts += is_nonfinite(y)
                 out_nans += (y != y).to(tl.float32)
-                scaled += (x / safe) * (x / safe)
+                scaled += (x * SCALE) * (x * SCALE)
+                out_scaled += (y * SCALE) * (y * SCALE)
                 again += x
                 power_again += x * x
             bad, out_bad = tl.sum(counts, 0), tl.sum(out_counts, 0)
             plain, ssq = tl.sum(again, 0), tl.sum(power_again, 0)
-            if bad == 0 and top > 1e18:
-                scale, ssq = top, tl.sum(scaled, 0)
+            if bad == 0 and not (ssq <= PLAIN):
+                large, ssq = tl.sum(scaled, 0), 0.0
+            if out_bad == 0 and not (out_ssq <= PLAIN):
+                out_large, out_ssq = tl.sum(out_scaled, 0), 0.0
             top = tl.where(tl.sum(nans, 0) > 0, float("nan"), top)
             out_top = tl.where(tl.sum(out_nans, 0) > 0, float("nan"), out_top)
-        place = STATS + row * 9
-        tl.store(place, plain)
-        tl.store(place + 1, ssq)
-        tl.store(place + 2, scale)
-        tl.store(place + 3, top)
-        tl.store(place + 4, bad)
-        if STATISTICS == 2:
-            tl.store(place + 5, tl.sum(out_total, 0))
-            tl.store(place + 6, out_ssq)
-            tl.store(place + 7, out_top)
-            tl.store(place + 8, out_bad)
+        store_moments(STATS + row * 10, plain, ssq, large, top, bad)
+        store_moments(STATS + row * 10 + 5, total_out, out_ssq, out_large, out_top, out_bad)

@@ -25,6 +25,8 @@ WIDE_BLOCK = 4096
 BACKWARD_REGISTERS = 168
 #: multiprocessors assumed in the interpreter, and programs a multiprocessor in the backward
 INTERPRETED_PROCESSORS, PROGRAMS = 2, 2
+#: of the forward with statistics: tiles a program, at most, and blocks of threads a multiprocessor that there are to be
+STEPS, BUSY = 8, 24
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,12 @@ class Tile:
         """Launch options; fusing products and sums is pinned, since Triton's default for it changes."""
         cluster = {"num_ctas": self.clusters} if self.clusters > 1 else {}
         return {"num_warps": self.warps, "enable_fp_fusion": True, **cluster}
+
+
+def threads(warps: int) -> dict[str, int | bool]:
+    """What kernels need to know to add up thread by thread; AMD's have 64 lanes a warp, and neither pairs nor PTX."""
+    amd = torch.version.hip is not None
+    return {"THREADS": warps * (64 if amd else 32), "PAIRS": not amd}
 
 
 def power_of_two(n: int) -> int:
@@ -81,10 +89,16 @@ def alignment(*matrices: Tensor) -> int:
     return math.gcd(16, *(m.stride(0) for m in matrices))
 
 
+def processors(x: Tensor) -> int:
+    """Multiprocessors of the device."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else INTERPRETED_PROCESSORS
+
+
 def programs(x: Tensor, tiles: int) -> int:
     """How many programs share the rows of a backward: a number of the device, so that sums are the same in every run."""
-    if x.is_cuda:
-        count = torch.cuda.get_device_properties(x.device).multi_processor_count
-    else:
-        count = INTERPRETED_PROCESSORS
-    return max(1, min(tiles, count * PROGRAMS))
+    return max(1, min(tiles, processors(x) * PROGRAMS))
+
+
+def steps(x: Tensor, blocks: int) -> int:
+    """Tiles that a program of the forward with statistics takes: several where so many blocks of threads keep the device busy."""
+    return max(1, min(STEPS, blocks // (processors(x) * BUSY)))

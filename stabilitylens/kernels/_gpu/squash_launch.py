@@ -7,10 +7,13 @@ from torch import Tensor
 
 from stabilitylens.kernels._gpu import shapes
 from stabilitylens.kernels._gpu.norm import BACKWARD_FIELDS, FORWARD_FIELDS
-from stabilitylens.kernels._gpu.squash import squash_backward, squash_forward
+from stabilitylens.kernels._gpu.squash import squash_forward
+from stabilitylens.kernels._gpu.squash_backward import squash_backward
+from stabilitylens.kernels._gpu.squash_observed import squash_observed
 
-#: columns of a tile, and elements of it: forward, and backward or with statistics, which take more registers
+#: columns of a tile, and elements of it: forward, and backward, which takes more registers, and more with statistics
 COLUMNS, TILE, SMALL_TILE = 1024, 4096, 2048
+WARPS = 4
 
 
 def _tile(d: int, size: int) -> tuple[int, int]:
@@ -23,18 +26,25 @@ def forward(
 ) -> tuple[Tensor, Tensor | None]:
     """Output, and what was asked for of statistics."""
     m = shapes.matrix(x)
-    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], SMALL_TILE if statistics else TILE)
+    (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], TILE)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    grid = (-(-rows // tile_rows), -(-d // block))
+    tiles, parts = -(-rows // tile_rows), -(-d // block)
+    steps = shapes.steps(x, tiles * parts) if statistics else 1
+    grid = (-(-tiles // steps), parts)
     found = torch.empty(grid[0] * grid[1], FORWARD_FIELDS, dtype=torch.float32, device=x.device) if statistics else None
     if rows:
         unit = m.stride(1) == 1
         align = shapes.alignment(m) if unit else 1
-        squash_forward[grid](
-            m, alpha, alpha if shift is None else shift, weight, weight if bias is None else bias, y, y if found is None else found,
-            rows, m.stride(0) // align, m.stride(1), D=d, BLOCK=block, ROWS=tile_rows, ALIGN=align, UNIT=unit, ERF=erf, FAST=fast,
-            HAS_S=shift is not None, HAS_B=bias is not None, STATISTICS=statistics, num_warps=4, enable_fp_fusion=True,
-        )  # fmt: skip
+        given = (m, alpha, alpha if shift is None else shift, weight, weight if bias is None else bias, y)
+        sizes = (m.stride(0) // align, m.stride(1))
+        flags = {
+            "D": d, "BLOCK": block, "ROWS": tile_rows, "ALIGN": align, "UNIT": unit, "ERF": erf, "FAST": fast, "HAS_S": shift is not None,
+            "HAS_B": bias is not None, "num_warps": WARPS, "enable_fp_fusion": True,
+        }  # fmt: skip
+        if found is None:
+            squash_forward[grid](*given, rows, *sizes, **flags)
+        else:
+            squash_observed[grid](*given, found, rows, steps, *sizes, **flags, **shapes.threads(WARPS))
     return y, found
 
 
@@ -57,6 +67,6 @@ def backward(
             g, m, alpha, alpha if shift is None else shift, weight, dx, dw, db, scalars, dx if found is None else found,
             rows, -(-tiles // count), g.stride(0) // align, g.stride(1), m.stride(0) // align, m.stride(1),
             D=d, BLOCK=block, ROWS=tile_rows, ALIGN=align, UNIT=unit, UNIT_DY=unit_dy, ERF=erf, FAST=fast,
-            HAS_S=shift is not None, STATISTICS=statistics, num_warps=4, enable_fp_fusion=True,
+            HAS_S=shift is not None, STATISTICS=statistics, num_warps=WARPS, enable_fp_fusion=True,
         )  # fmt: skip
     return dx, dw.sum(0), db.sum(0), scalars.double().sum(0).float(), found
