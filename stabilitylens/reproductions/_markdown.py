@@ -38,7 +38,7 @@ def _answer(popular: Popular, ledger: Ledger) -> list[str]:
     entries = {entry.name: entry for entry in ledger.entries}
     for name, quantity in popular.evidence:
         found = [o for o in entries[name].outcomes if o.expect.quantity == quantity] if name in entries else []
-        lines += [f"- [{name}](#{name}), {cell(o.expect.text)}: {measured(o)}, expected {expected(o.expect)}" for o in found]
+        lines += [f"- [{name}](#{name}), {cell(o.expect.text)}: {measured(o)}, expected {expected(o.expect)}: {agreement(o)}" for o in found]
     return [*lines, ""]
 
 

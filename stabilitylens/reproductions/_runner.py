@@ -75,16 +75,8 @@ def reproduce(
     where = ranks.device if scale is not None else device()
     alone = ranks.count > 1 or where.type != "cpu"
     jobs = [Job(c, cell, seed, mode, out) for c in claims for cell in c.plan(mode).cells for seed in range(c.plan(mode).seeds)]
-    stored = {i: job.stored() for i, job in enumerate(jobs)}
-    found: dict[int, Found] = {i: (result, "") for i, result in stored.items() if result is not None}
-    todo = [i for i in ranks.mine(sorted(range(len(jobs)), key=lambda i: -jobs[i].weight)) if i not in found]
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console or Console(quiet=True)) as bars, placed(where):
-        bar = bars.add_task(f"{len(todo)} measurements", total=sum(jobs[i].weight for i in todo))
-        for i, result in _measured(jobs, todo, 1 if alone else workers or os.cpu_count() or 1):
-            found[i] = result
-            bars.update(bar, advance=jobs[i].weight, description=f"{jobs[i].claim.name}")
-    found = ranks.gathered(found)
+    with placed(where):
+        found = ranks.gathered(_found(jobs, ranks, 1 if alone else workers or os.cpu_count() or 1, console or Console(quiet=True)))
     entries = tuple(_entry(c, [(j, found[i]) for i, j in enumerate(jobs) if j.claim is c]) for c in claims)
     ledger = here(mode, entries, scale, where)
     if ranks.rank == 0:
@@ -92,6 +84,20 @@ def reproduce(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(ledger.to_dict(), indent=1) + "\n", encoding="utf-8")
     return ledger
+
+
+def _found(jobs: Sequence[Job], ranks: Ranks, workers: int, console: Console) -> dict[int, Found]:
+    """What is stored, and what this rank measures of the rest, longest first."""
+    stored = {i: job.stored() for i, job in enumerate(jobs)}
+    found: dict[int, Found] = {i: (result, "") for i, result in stored.items() if result is not None}
+    todo = [i for i in ranks.mine(sorted(range(len(jobs)), key=lambda i: -jobs[i].weight)) if i not in found]
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bars:
+        bar = bars.add_task(f"{len(todo)} measurements", total=sum(jobs[i].weight for i in todo))
+        for i, result in _measured(jobs, todo, workers):
+            found[i] = result
+            bars.update(bar, advance=jobs[i].weight, description=f"{jobs[i].claim.name}")
+    return found
 
 
 def _measured(jobs: Sequence[Job], todo: Sequence[int], workers: int) -> Iterator[tuple[int, Found]]:

@@ -51,7 +51,6 @@ def _descended(sigma: float, keys: int, rows: int, seed: int) -> Float[Tensor, "
     return entropy(sigma * free / free.norm(dim=-1, keepdim=True)).detach()
 
 
-@torch.no_grad()
 def trained_gap(trial: Trial, seed: int, folder: Path) -> float:
     """Smallest entropy less the bound for its logits, over all rows of a trained decoder's attention."""
     model, _ = train(trial, seed, folder)
@@ -63,6 +62,7 @@ def trained_gap(trial: Trial, seed: int, folder: Path) -> float:
     return min(_row_gap(module, x) for module, x in streams.items())
 
 
+@torch.no_grad()
 def _row_gap(module: Attention, x: Float[Tensor, "batch position d_model"]) -> float:
     q, k = (projection(x).double().unflatten(-1, (-1, module.d_head)).transpose(1, 2) for projection in (module.q, module.k))
     logits, gaps = q @ k.transpose(-1, -2) * module.scale, []

@@ -55,10 +55,12 @@ def _losses(table: Table) -> Numbers:
     picture=Picture("loss", "loss at the end, nat", "layers", log_y=False),
 )
 def post_ln_warm_up(cell: Trial, seed: int, folder: Path) -> Numbers:
-    """Post-LN needs a warm-up before it needs to be shallow.
+    """Post-LN with and without a warm-up at several depths, against Pre-LN.
 
     A byte-level decoder with Xavier initialisation, learning rate 0.003, β2 = 0.98; quick with 6 and 12 layers, full with 24 too.
-    Without warm-up the learning rate is constant from the first step.
+    Without warm-up the learning rate is constant from the first step. In the first quick run, which was kept, warm-up was worth 0.19 nat
+    at six layers in the median, just short of what was set beforehand, and at twelve layers 150 steps taught no more than how often bytes
+    occur, a loss of 3.2, with warm-up or without.
     """
     _, run = train(cell, seed, folder)
     return {"loss": late_loss(run)}
