@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from stabilitylens.writers._session import FOLDER, session_of
+from stabilitylens.writers._session import EVENTS, FOLDER, session_of
 
 #: seconds between two looks into the folders; where a look takes long, it is taken more rarely
 PAUSE = 2.0
@@ -35,6 +35,15 @@ class Places:
             took = time.monotonic() - now
             self._next = now + took + max(PAUSE, took / SHARE)
         return self._found
+
+
+def began(path: Path) -> int:
+    """When the last session of a recording was begun, in seconds since 1970, as its event file is called; 0 where none is there."""
+    try:
+        names = os.listdir(path if path.name == FOLDER else path / FOLDER)
+    except OSError:
+        return 0
+    return max((int(found[1]) for found in map(EVENTS.fullmatch, names) if found), default=0)
 
 
 def roots_of(logdir: str | None, spec: str | None) -> dict[Path, str]:

@@ -15,7 +15,7 @@ from stabilitylens.dashboard._anatomy import drawn
 from stabilitylens.dashboard._cells import cell
 from stabilitylens.dashboard._curves import curve
 from stabilitylens.dashboard._maps import COLUMNS, draw
-from stabilitylens.dashboard._places import Places, roots_of
+from stabilitylens.dashboard._places import Places, began, roots_of
 from stabilitylens.dashboard._recording import Recording, Snapshot, Track
 from stabilitylens.dashboard._report import report
 from stabilitylens.dashboard._summary import Summaries
@@ -58,8 +58,10 @@ class StabilityLensPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         apps |= {f"/{name}": http.serves(name) for name in http.own_files()}
         return apps | {"/plotly.js": http.plotly()}
 
-    def _runs(self, request: wrappers.Request) -> list[dict[str, str]]:
-        return [{"name": name, "version": self._recording(name).stamp()} for name in self._places.recordings()]
+    def _runs(self, request: wrappers.Request) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "version": self._recording(name).stamp(), "began": began(path)} for name, path in self._places.recordings().items()
+        ]
 
     def _about(self, request: wrappers.Request) -> dict[str, Any]:
         return about(*self._asked(request))

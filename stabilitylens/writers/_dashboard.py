@@ -38,11 +38,18 @@ class Dashboard:
         self._windows: dict[str, tuple[str, Window]] = {}
         self._encoders: dict[tuple[str, ...], protobuf.ScalarEvent] = {}
         self._detector = OnlineDetector()
+        self._scalars: set[str] = set()
+        self._laid_out = False
 
     def header(self, header: Header) -> None:
         """Take the metrics' worrying ends and the labels from a header."""
         self._planner.header = header
         self._expect(sum(any(meta.axes) for meta in header.metrics.values()))
+
+    def scalar(self, tag: str) -> None:
+        """Take the tag of a scalar that the run has from now on."""
+        self._scalars.add(tag)
+        self._laid_out = False
 
     def watch(self, name: str, tag: str) -> None:
         """Give a scalar a tag with its largest values over growing windows."""
@@ -101,9 +108,11 @@ class Dashboard:
     def _plan(self, step: int, wall: float, arrays: Arrays) -> None:
         """Plan what is new, and tell TensorBoard how to lay it out."""
         new = [name for name in arrays if name not in self._plans]
-        if not new:
+        if not new and self._laid_out:
             return
         self._expect(len({name.partition("/")[0] for name, array in arrays.items() if array.ndim}))
         self._plans |= {name: self._planner.plan(name, arrays[name].shape) for name in new}
         margins = [(plan.metric, *tags, plan.window_tag) for plan in self._plans.values() if (tags := plan.margin())]
-        self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [layout(margins)]))
+        tags = self._scalars | {tag for plan in self._plans.values() for tag in plan.tags}
+        self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [layout(margins, tags)]))
+        self._laid_out = True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalar
 
+from stabilitylens.tags import name_of
 from stabilitylens.writers._protobuf import string_tensor
 
 #: the first group whose pattern is found in a metric's name has its chart
@@ -43,18 +44,27 @@ def _lines(title: str, tags: Iterable[str]) -> layout_pb2.Chart:
     return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=patterns))
 
 
-def layout(margins: Iterable[tuple[str, tuple[str, str, str], tuple[str, ...], str]]) -> summary_pb2.Summary.Value:
+#: charts of scalars of every step, each there where the run has one of its tags, and called by those
+SCALARS = (
+    ("Loss", ("loss/train", "loss/train_max")),
+    ("Gradients", ("grad_norm/global", "grad_norm_clipped/global")),
+    ("Optimizer", ("lr/global",)),
+)
+
+
+def layout(margins: Iterable[tuple[str, tuple[str, str, str], tuple[str, ...], str]], tags: Container[str]) -> summary_pb2.Summary.Value:
     """The layout as a value of an event.
 
     Args:
+        tags: those that the run has.
         margins: metric, the tags of its least, middle and largest value, those of its sampled layers, and that of its worst
             value over windows, which alone shows every spike through TensorBoard's own sampling; empty for none.
     """
-    charts = {
-        "Loss": [_lines("loss", ("loss/train", "loss/train_max")), _lines("incidents: the loss at their step", INCIDENTS)],
-        "Gradients": [_lines("grad_norm", ("grad_norm/global", "grad_norm_clipped/global"))],
-        "Optimizer": [_lines("lr", ("lr/global",))],
-    }
+    charts: dict[str, list[layout_pb2.Chart]] = {}
+    for group, shown in SCALARS:
+        if title := ", ".join(name_of(tag) for tag in shown if tag in tags):
+            charts.setdefault(group, []).append(_lines(title, shown))
+    charts.setdefault("Loss", []).append(_lines("incidents: the loss at their step", INCIDENTS))
     for metric, ends, layers, window in margins:
         title = f"{metric}: least, median, largest" + (", sampled layers" if layers else "")
         charts.setdefault(group_of(metric), []).append(_margin(title, *ends, layers))

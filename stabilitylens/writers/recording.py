@@ -148,6 +148,7 @@ class RunWriter:
         new = [name for name in names if name not in self._scalar_tags]
         for name in new:
             self._scalar_tags[name] = self._tags.claim(tag_of(name))
+            self._dashboard.scalar(self._scalar_tags[name])
             if name in WINDOWED:
                 self._dashboard.watch(name, self._scalar_tags[name])
         tags = [self._scalar_tags[name] for name in names]

@@ -16,6 +16,8 @@ import { follow } from "./theme.js";
 // milliseconds between two looks at what grew: two of them are less than five seconds
 const EVERY = 2000;
 const COLUMN = 2; // pixels
+// runs that are shown until others are chosen
+const AT_FIRST = 2;
 
 const main = el("main", { class: "app" });
 let asked = 0;
@@ -71,6 +73,15 @@ async function loadAll() {
   await Promise.all([loadVerdicts(), refreshCell()]);
 }
 
+// Of the names in order, those of the runs that were begun last.
+function newest(runs) {
+  const last = new Set([...runs].sort((a, b) => b.began - a.began).slice(0, AT_FIRST));
+  return runs.filter((run) => last.has(run)).map(({ name }) => name);
+}
+
+// A cell of a run that is no longer there is not open any more.
+const closed = (names) => (state.cursor && !names.has(state.cursor.run) ? { cursor: null, cell: null, row: null } : {});
+
 function stale() {
   const now = new Map(state.runs.map(({ name, version }) => [name, version]));
   return state.chosen.some((run) => state.about.get(run)?.version !== now.get(run));
@@ -81,9 +92,9 @@ async function look() {
     try {
       const runs = await ask("runs");
       const names = new Set(runs.map(({ name }) => name));
-      if (JSON.stringify(runs) !== JSON.stringify(state.runs)) set({ runs });
-      if (!state.chosen.length && runs.length) set({ chosen: runs.slice(0, 2).map(({ name }) => name) });
-      else if (state.chosen.some((name) => !names.has(name))) set({ chosen: state.chosen.filter((name) => names.has(name)) });
+      if (!state.asked || JSON.stringify(runs) !== JSON.stringify(state.runs)) set({ runs, asked: true });
+      if (!state.chosen.length && runs.length) set({ chosen: newest(runs) });
+      else if (state.chosen.some((name) => !names.has(name))) set({ chosen: state.chosen.filter((name) => names.has(name)), ...closed(names) });
       else if (stale()) await loadAll();
       else if (state.chosen.some((run) => state.verdicts.get(run)?.version !== state.about.get(run)?.version)) await loadVerdicts();
       set({ live: runs.length ? "" : "no recording below the log directory yet" });

@@ -23,7 +23,14 @@ function runPicker() {
       state.chosen.includes(name) ? el("i", { class: "dot", style: `background: var(${colourOf(name)})` }) : null, name)));
   };
   on(["runs", "chosen"], draw);
-  return el("details", { class: "picker" }, count, el("div", { class: "card" }, search, list));
+  const picker = el("details", { class: "picker" }, count, el("div", { class: "card" }, search, list));
+  picker.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !picker.open) return;
+    picker.open = false;
+    count.focus();
+  });
+  document.addEventListener("pointerdown", (event) => { if (!picker.contains(event.target)) picker.open = false; });
+  return picker;
 }
 
 function metricPicker() {

@@ -74,7 +74,7 @@ export async function drawCurves(place, { lines, bands = [], limits = [], height
     hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink") } }, hovermode: "closest",
     xaxis: { ...axis, range: [a, b] },
     yaxis: { ...axis, fixedrange: true, title: { text: plain(title), standoff: 4 }, ...(spansDecades(lines) ? { type: "log", dtick: 1, exponentformat: "power" } : { type: "linear" }) },
-    shapes: [...bands.map(band), ...limits.map(limit)],
+    shapes: [...bands.filter((each) => each.shade).map(band), ...limits.map(limit)],
   }, CONFIG);
   if (place.dataset.listening) return;
   place.dataset.listening = "yes";

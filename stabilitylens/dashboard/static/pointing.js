@@ -3,10 +3,13 @@ import { openCell } from "./cell.js";
 import { el } from "./dom.js";
 import { columnAt, left, stepAxis } from "./geometry.js";
 import { valueAt } from "./heatmap.js";
-import { described, set, span, state, zoomTo } from "./state.js";
+import { described, on, set, span, state, zoomTo } from "./state.js";
 import { steps } from "./words.js";
 
 const tip = el("div", { class: "tip", hidden: true, role: "status" });
+
+// What it told of may have gone with the run or the map.
+on(["chosen", "series", "row"], () => { tip.hidden = true; });
 
 export const tooltip = () => tip;
 

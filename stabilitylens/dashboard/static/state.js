@@ -1,7 +1,8 @@
 // What is shown, in one place; views subscribe to the parts that they draw.
 
 export const state = {
-  runs: [], // every run: {name, version}
+  runs: [], // every run: {name, version, began}
+  asked: false, // whether it is known which runs there are
   chosen: [], // names of those that are shown
   about: new Map(), // by name
   verdicts: new Map(),
