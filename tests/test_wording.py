@@ -62,9 +62,9 @@ def test_a_plateau_is_of_the_whole_record() -> None:
 
 
 def test_where_nothing_could_be_judged_nothing_is_said_to_be_well() -> None:
-    missing = [Finding("model", f"SL10{i}", "some-rule", "not_evaluated", lacks="the placement of the norms") for i in range(3)]
+    missing = tuple(Finding("model", f"SL10{i}", "some-rule", "not_evaluated", lacks="the placement of the norms") for i in range(3))
     assert Subject("model", missing).headline == "not evaluated: none of 3 rules had what it needs"
-    assert Subject("model", [*missing, Finding("model", "SL104", "other-rule", "clear")]).headline == "nothing fired: 1 rule clear, 3 not evaluated"
+    assert Subject("model", (*missing, Finding("model", "SL104", "other-rule", "clear"))).headline == "nothing fired: 1 rule clear, 3 not evaluated"
 
 
 def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:

@@ -113,6 +113,6 @@ class Dashboard:
         self._expect(len({name.partition("/")[0] for name, array in arrays.items() if array.ndim}))
         self._plans |= {name: self._planner.plan(name, arrays[name].shape) for name in new}
         margins = [(plan.metric, *tags, plan.window_tag) for plan in self._plans.values() if (tags := plan.margin())]
-        tags = self._scalars | {tag for plan in self._plans.values() for tag in plan.tags}
-        self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [layout(margins, tags)]))
+        known = self._scalars.union(*(plan.tags for plan in self._plans.values()))
+        self._events.append(protobuf.event(protobuf.DASHBOARD, step, wall, [layout(margins, known)]))
         self._laid_out = True
