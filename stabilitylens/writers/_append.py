@@ -9,7 +9,6 @@ from pathlib import Path
 
 from stabilitylens.tfrecord import frame
 
-
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 
 
