@@ -15,6 +15,8 @@ from stabilitylens.hooks.guard import Guard
 #: what ``every=`` takes
 Every = int | Callable[[int], bool] | Literal["auto"]
 
+#: what ``skipped`` holds where a guard skipped the step, and not a gradient scaler or the loop
+BY_GUARD = 2.0
 #: ``every="auto"``: one step in so many, as long as nothing smells
 SPARSE = 50
 #: so many steps in a row after something has smelt, and then at least so many in which it may not happen again
@@ -101,8 +103,13 @@ class Auto(Cadence):
         self._arriving.append(_on_its_way({k: scalars[k] for k in ("loss", "grad_norm", "skipped") if k in scalars}))
         while self._arriving and (self._arriving[0][1] is None or self._arriving[0][1].query()):
             known = {name: float(value) for name, value in self._arriving.pop(0)[0].items()}
-            found = self._detector.update(known.get("loss"), known.get("grad_norm"), known.get("skipped", 0.0) > 0)
+            found = self._detector.update(known.get("loss"), known.get("grad_norm"), is_skipped_by_scaler(known))
             self._smelt = self._smelt or bool(found)
+
+
+def is_skipped_by_scaler(known: Mapping[str, float]) -> bool:
+    """Whether a step was skipped as a matter of course, and not by a guard for what its gradients were."""
+    return 0 < known.get("skipped", 0.0) < BY_GUARD
 
 
 def _on_its_way(scalars: dict[str, Any]) -> tuple[dict[str, Any], Any]:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.hooks.blackbox.calls import BlackBoxCalls
-from stabilitylens.hooks.cadence import Every, cadence
+from stabilitylens.hooks.cadence import BY_GUARD, Every, cadence
 from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
@@ -25,7 +25,7 @@ from stabilitylens.hooks.head import find_head
 from stabilitylens.hooks.loop_scalars import LoopScalars
 from stabilitylens.hooks.optimizers import after_closure, highest_rate, unwrapped
 from stabilitylens.hooks.parameters import ParameterTaps
-from stabilitylens.hooks.record import BY_GUARD, Recorder
+from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.scaling import Scaling
 from stabilitylens.hooks.selection import rows_for, taps_of

@@ -18,7 +18,7 @@ from stabilitylens import __version__
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.header import Coverage, Header
-from stabilitylens.hooks.cadence import Every, describe
+from stabilitylens.hooks.cadence import BY_GUARD, Every, describe
 from stabilitylens.hooks.coverage import coverage, unread
 from stabilitylens.hooks.distributed import Ranks
 from stabilitylens.hooks.guard import Guard
@@ -36,8 +36,6 @@ from stabilitylens.writers.recording import RunWriter, is_begun
 Scalars = dict[str, Tensor | float]
 #: seconds between looks whether the files are still there, each of which takes 13 µs
 LOOK = 1.0
-#: what ``skipped`` holds where a guard skipped the step, and not a gradient scaler or the loop
-BY_GUARD = 2.0
 
 
 def _is_away(value: Tensor | float) -> bool:

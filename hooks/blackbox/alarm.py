@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stabilitylens.hooks.cadence import _on_its_way
+from stabilitylens.hooks.cadence import _on_its_way, is_skipped_by_scaler
 from stabilitylens.incidents._online import OnlineDetector
 
 #: of each step these are judged and kept
@@ -41,7 +41,7 @@ class Alarm:
                 event.synchronize()
             known = {name: float(value) for name, value in scalars.items()}
             norm = known.get("grad_norm", known.get("grad_norm_clipped"))
-            found = self._detector.update(known.get("loss"), norm, known.get("skipped", 0.0) > 0)
+            found = self._detector.update(known.get("loss"), norm, is_skipped_by_scaler(known))
             out.append((step, known, self._judged(step, found)))
         return out
 

@@ -96,6 +96,17 @@ class Rolling:
         self._wait()
         return list(self._kept)
 
+    def oldest(self) -> Snapshot | None:
+        """The oldest of them, to go on from; none is kept from here on, and the next step begins with a new one."""
+        kept = self.stored()
+        if not kept:
+            return None
+        first = kept[0]
+        snapshot = first.snapshot or Snapshot(**torch.load(str(first.path), map_location="cpu", weights_only=True))
+        self.close()
+        self._last = None
+        return snapshot
+
     def close(self) -> None:
         """Let go of all of them."""
         self._wait()

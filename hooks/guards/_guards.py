@@ -56,6 +56,7 @@ class Guards:
         self._lens, self._agree = lens, agree
         self.quiet = False
         self._hidden: dict[int, Hidden] = {}
+        self._later: list[Callable[[], object]] = []
         self._random: RandomState | None = None
         self._keeps: Any = None
         self._rules: list[_Rule] = []
@@ -113,6 +114,8 @@ class Guards:
         norm = scalars.get("grad_norm", scalars.get("grad_norm_clipped"))
         try:
             self._act(Alarm("", self._lens.step_number, self._judged, None if norm is None else float(norm), self._lens))
+            while self._later:
+                self._later.pop(0)()
         finally:
             self._found, self._judged, self._random = set(), None, None
 
@@ -133,6 +136,10 @@ class Guards:
         if hidden is not None:
             hidden.put_back()
         return hidden is not None
+
+    def at_the_end(self, call: Callable[[], object]) -> None:
+        """Have something done at the end of the step, once: a second wish for the same step is none."""
+        self._later = self._later or [call]
 
     @property
     def device(self) -> torch.device:
