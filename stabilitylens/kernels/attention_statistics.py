@@ -9,57 +9,19 @@ since an fp32 logit of 1e4 is only known to 6e-4.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from stabilitylens.kernels._attention_chunks import Rows, chunked_rows
 from stabilitylens.kernels._choice import uses_triton
+from stabilitylens.kernels._visibility import HIDDEN, Visibility, may_be
 
-#: an additive mask at or below this hides a key: BERT's old -10,000 is the weakest mask in use
-HIDDEN = -9e3
+__all__ = ["HIDDEN", "Visibility", "attention_rows", "attention_statistics", "may_be", "reduced_rows"]
+
 #: bound on |logit| above which fp32 no longer gives the entropy to 1e-4 nat
 FP64_ABOVE = 1e3
-#: stands for -inf where exp and products must stay finite
-LOW = -1e30
-
-
-def may_be(condition: Bool[Tensor, ""]) -> bool:
-    """Whether a condition holds; on other devices than the CPU it may, since looking would wait for them."""
-    return condition.device.type != "cpu" or bool(condition)
-
-
-@dataclass(frozen=True)
-class Visibility:
-    """What hides keys and what is added to logits: broadcastable to (batch, head, query, key).
-
-    Attributes:
-        visible: True where a query sees a key; None where it sees all that ``causal`` allows.
-        bias: added to the logits before the softmax.
-        causal: query i sees keys 0 to i (aligned top left, as torch does).
-        modify: makes the softmax's input of a chunk of scaled logits, shape (batch, head, query, key), given it and the
-            index of its first query; None where only ``bias`` and a soft-cap do.
-    """
-
-    visible: Bool[Tensor, "..."] | None = None
-    bias: Float[Tensor, "..."] | None = None
-    causal: bool = False
-    modify: Callable[[Tensor, int], Tensor] | None = None
-
-    @classmethod
-    def of(cls, mask: Shaped[Tensor, "..."] | None, causal: bool) -> Visibility:
-        """From the mask argument of scaled dot-product attention, boolean or additive."""
-        if mask is None:
-            return cls(causal=causal)
-        mask = mask.detach()
-        mask = mask.reshape((1,) * (4 - mask.dim()) + mask.shape)
-        if mask.dtype is torch.bool:
-            return cls(visible=mask, causal=causal)
-        visible = mask > HIDDEN
-        bias = mask.masked_fill(~visible, 0)
-        return cls(visible, bias if may_be(bias.any()) else None, causal)
 
 
 def _seen(view: Visibility, q: Tensor, k: Tensor) -> Bool[Tensor, "#batch #head #query key"]:
@@ -77,120 +39,28 @@ def _seen(view: Visibility, q: Tensor, k: Tensor) -> Bool[Tensor, "#batch #head 
     return seen
 
 
-def _chunk_rows(keys: int) -> int:
-    return 128 if keys >= 4096 else 32
-
-
-@dataclass
-class _Rows:
-    """Per query row, shape (batch, head, query)."""
-
-    count: Tensor
-    largest: Tensor
-    lse: Tensor
-    entropy: Tensor
-
-
-def _part(x: Tensor, start: int, stop: int, keys: int) -> Tensor:
-    """Rows ``start`` to ``stop`` and the first ``keys`` columns of a broadcastable mask."""
-    x = x[:, :, start:stop] if x.shape[2] > 1 else x
-    return x[..., :keys] if x.shape[3] > 1 else x
-
-
-#: per query row of a chunk: keys seen, largest logit, the maximum m that was taken off, Σ e^(s-m), Σ e^(s-m) (s-m)
-_Sums = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-def _reduce(s: Tensor, spare: Tensor, view: Visibility, start: int, soft_cap: float | None) -> _Sums:
-    """Reduce one chunk of raw logits, shape (batch, head, query, key); ``s`` and ``spare``, of its shape, are overwritten."""
-    rows, keys = s.shape[2:]
-    if view.causal and view.visible is None and view.modify is None:
-        return _reduce_causal(s, spare, view, start, soft_cap)
-    hidden = None if view.visible is None else ~_part(view.visible, start, start + rows, keys)
-    if view.causal:
-        ahead = torch.ones(rows, keys, dtype=torch.bool, device=s.device).triu(start + 1)
-        hidden = ahead if hidden is None else hidden | ahead
-    modified = None if view.modify is None else view.modify(s, start)
-    if modified is not None:
-        hidden = modified <= HIDDEN if hidden is None else hidden | (modified <= HIDDEN)
-    if hidden is not None:
-        s.masked_fill_(hidden, LOW)
-        count = (~hidden).expand(s.shape).sum(-1)
-    else:
-        count = torch.full(s.shape[:3], keys, device=s.device)
-    largest = s.amax(-1)
-    if soft_cap is not None:
-        s.div_(soft_cap).tanh_().mul_(soft_cap)
-    if view.bias is not None:
-        s.add_(_part(view.bias, start, start + rows, keys))
-    if modified is not None:
-        s = modified.clone()
-    changed = soft_cap is not None or view.bias is not None or view.modify is not None
-    if hidden is not None and changed:
-        s.masked_fill_(hidden, LOW)
-    return _summed(s, spare, count, largest, s.amax(-1) if changed else largest)
-
-
-def _reduce_causal(s: Tensor, spare: Tensor, view: Visibility, start: int, soft_cap: float | None) -> _Sums:
-    """As :func:`_reduce` where nothing but the order hides: only the columns from ``start`` on are touched."""
-    rows, keys = s.shape[2:]
-    ahead = torch.ones(rows, max(0, keys - start), dtype=torch.bool, device=s.device).triu(1)
-    s[..., start:].masked_fill_(ahead, LOW)
-    count = torch.arange(start + 1, start + rows + 1, device=s.device).clamp(max=keys).expand(s.shape[:3])
-    largest = s.amax(-1)
-    if soft_cap is None and view.bias is None:
-        return _summed(s, spare, count, largest, largest)
-    if soft_cap is not None:
-        s.div_(soft_cap).tanh_().mul_(soft_cap)
-    if view.bias is not None:
-        s.add_(_part(view.bias, start, start + rows, keys))
-    s[..., start:].masked_fill_(ahead, LOW)
-    return _summed(s, spare, count, largest, s.amax(-1))
-
-
-def _summed(s: Tensor, spare: Tensor, count: Tensor, largest: Tensor, top: Tensor) -> _Sums:
-    """The sums over the keys of a chunk whose hidden logits are ``LOW``; ``s`` and ``spare`` are overwritten."""
-    s.sub_(top[..., None])
-    p = torch.exp(s, out=spare)
-    total = p.sum(-1)
-    return count, largest, top, total, torch.linalg.vecdot(p, s)
-
-
-def _rows(q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None) -> _Rows:
-    batch, heads, queries, d = q.shape
-    kv_heads, keys = k.shape[1:3]
-    group = heads // kv_heads
-    q = (q * scale).reshape(batch * kv_heads, group, queries, d)
-    kt = k.reshape(batch * kv_heads, keys, d).transpose(1, 2)
-    parts, step = [], _chunk_rows(keys)
-    work = q.new_empty(2, batch * heads * min(step, queries) * keys)  # a fresh one each chunk costs a tenth of the time
-    for start in range(0, queries, step):
-        stop = min(start + step, queries)
-        reach = min(keys, stop) if view.causal else keys
-        shape = (batch, heads, stop - start, reach)
-        s, spare = (buffer[: math.prod(shape)].view(shape) for buffer in work)
-        torch.bmm(q[:, :, start:stop].reshape(batch * kv_heads, -1, d), kt[:, :, :reach], out=s.view(batch * kv_heads, -1, reach))
-        parts.append(_reduce(s, spare, view, start, soft_cap))
-    count, largest, top, total, weighted = (torch.cat(columns, -1) for columns in zip(*parts, strict=True))
-    log = total.log()
-    return _Rows(count, largest, top + log, log - weighted / total)
-
-
 def _norms(x: Tensor) -> Float[Tensor, "batch head position"]:
     norms: Tensor = torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
     return norms
+
+
+def _bound(scale: float, query_norms: Tensor, key_norms: Tensor) -> float:
+    """What no |logit| exceeds; infinite on other devices than the CPU, where looking would wait for them."""
+    if query_norms.device.type != "cpu":
+        return math.inf
+    return float(abs(scale) * query_norms.amax() * key_norms.amax()) if query_norms.numel() and key_norms.numel() else 0.0
 
 
 def _total(x: Tensor, where: Tensor) -> Float[Tensor, " head"]:
     return torch.where(where, x.double(), 0.0).sum((0, 2))
 
 
-def _used(rows: _Rows, padding: Tensor | None) -> Bool[Tensor, "batch head query"]:
+def _used(rows: Rows, padding: Tensor | None) -> Bool[Tensor, "batch head query"]:
     used = rows.count > 0
     return used if padding is None else used & ~padding
 
 
-def _query_rows(rows: _Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
+def _query_rows(rows: Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
     masked = (rows.count == 0).sum((0, 2)).double()
     used = _used(rows, padding)
     many = used & (rows.count > 1)
@@ -209,7 +79,7 @@ def reduced_rows(
     A row without a visible key has the log-sum-exp -inf and the entropy 0.
     """
     exact = torch.float64 if q.dtype is torch.float64 else torch.float32
-    rows = _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
+    rows = chunked_rows(q.to(exact), k.to(exact), scale, view, soft_cap, _bound(scale, _norms(q), _norms(k)))
     none = rows.count == 0
     low = rows.lse.new_full((), -torch.inf)
     return rows.count, torch.where(none, low, rows.largest), torch.where(none, low, rows.lse), rows.entropy.masked_fill(none, 0)
@@ -217,7 +87,7 @@ def reduced_rows(
 
 def _found(
     q: Tensor, k: Tensor, scale: float, view: Visibility, soft_cap: float | None, query_norms: Tensor, key_norms: Tensor
-) -> _Rows:
+) -> Rows:
     """By the Triton kernel on a GPU; elsewhere chunk by chunk, on the CPU in fp64 where the norms allow logits that need it."""
     if uses_triton(q, k) and view.modify is None:
         from stabilitylens.kernels._gpu.attention_launch import launch
@@ -225,11 +95,11 @@ def _found(
         i = torch.arange(q.shape[2], dtype=torch.int32, device=q.device)
         hi = (i + 1).clamp(max=k.shape[2]) if view.causal else torch.full_like(i, k.shape[2])
         count, largest, lse, entropy = launch(q, k, torch.zeros_like(i), hi, scale, view.visible, view.bias, soft_cap)
-        return _Rows(count, largest, lse, entropy)
-    bound = abs(scale) * query_norms.amax() * key_norms.amax() if q.numel() and k.numel() else query_norms.new_zeros(())
-    large = bound.device.type == "cpu" and bool(bound > FP64_ABOVE)
+        return Rows(count, largest, lse, entropy)
+    bound = _bound(scale, query_norms, key_norms)
+    large = q.device.type == "cpu" and bound > FP64_ABOVE
     exact = torch.float64 if large or q.dtype is torch.float64 else torch.float32
-    return _rows(q.to(exact), k.to(exact), scale, view, soft_cap)
+    return chunked_rows(q.to(exact), k.to(exact), scale, view, soft_cap, bound)
 
 
 def attention_statistics(

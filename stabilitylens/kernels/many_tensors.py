@@ -1,6 +1,6 @@
 """Sums of squares of many tensors at once: what parameters, gradients and updates are measured by.
 
-One pass over the memory. Rows of 1024 elements are summed in fp32, whose error is then that of 1024 terms, and rows
+One pass over the memory. Rows of 256 elements are summed in fp32, whose error is then that of 256 terms, and rows
 add up in fp64; what overflows fp32 is done again in fp64.
 """
 
