@@ -177,6 +177,37 @@ def test_weights_that_were_damaged_the_step_before_are_traced_to_that_step(tmp_p
     assert (found.first_bad.what, found.first_bad.direction) == ("nonfinite", "backward")
 
 
+def test_a_step_that_a_guard_skipped_is_skipped_again(tmp_path):
+    """The gradient of step 11 is infinite and its loss is not; the guard skips it, and the training goes on."""
+    model, optimizer = parts()
+
+    def step(model, optimizer, batches, lens=None):
+        (batch,) = batches
+        loss = model(batch)
+        (loss / (batch[0, 0] != 63)).backward()
+        if lens is not None:
+            lens.grads_ready()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    def data(i):
+        batch = counting(i)
+        batch[0, 0] = 63 if i == 11 else 1
+        return batch
+
+    with sl.attach(model, optimizer, tmp_path, blackbox=sl.BlackBox(snapshot_every=4)) as lens:
+        lens.on("nonfinite", "skip")
+        for i in range(1, 15):
+            lens.step(step(model, optimizer, [lens.batch(data(i))], lens))
+        path = lens.dump()
+        assert not lens.guard.failures
+    found = sl.replay(path, *parts(), step, samples=False)
+    assert found.step == 14 and found.snapshot_step <= 10
+    assert found.exact, found.difference
+    assert torch.isfinite(torch.tensor(list(found.losses.values()))).all()
+
+
 def test_sigma_above_is_the_robust_score_of_logarithms():
     past = [1.0, 1.1, 0.9, 1.05, 0.95]
     logs = torch.tensor(past, dtype=torch.float64).log()

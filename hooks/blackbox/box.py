@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from stabilitylens.errors import BadInput
 from stabilitylens.hooks.blackbox import folder
 from stabilitylens.hooks.blackbox.alarm import Alarm
 from stabilitylens.hooks.blackbox.crowd import Alone, Apart
@@ -19,10 +21,11 @@ from stabilitylens.hooks.blackbox.forwards import Forwards, as_called, named_arg
 from stabilitylens.hooks.blackbox.options import BlackBox
 from stabilitylens.hooks.blackbox.plain import MASKED, Keeping
 from stabilitylens.hooks.blackbox.randoms import RandomState, random_state
+from stabilitylens.hooks.blackbox.restoring import put_back
 from stabilitylens.hooks.blackbox.ring import MicroBatch, Ring, StepRecord
 from stabilitylens.hooks.blackbox.rolling import Rolling
 from stabilitylens.hooks.blackbox.setting import setting_of
-from stabilitylens.hooks.blackbox.snapshot import Snapshot, parameters_of, take
+from stabilitylens.hooks.blackbox.snapshot import Snapshot, gradients_of, parameters_of, take
 from stabilitylens.hooks.blackbox.splitting import apart
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.subject import Subject
@@ -57,11 +60,12 @@ class Box:
         self._ring, self._alarm = Ring(options.steps, options.max_bytes), Alarm()
         self._record, self._given, self._last = StepRecord(), False, 0
         place = logdir / INCIDENTS.parent / "snapshots" if options.snapshot == "disk" else None
-        self._holds = crowd.rank == 0 or not is_replica(subject)
+        self._replica = crowd.several and is_replica(subject)
+        self._holds = crowd.rank == 0 or not self._replica
         self._rolling = (
             Rolling(options.snapshot_every, self._take, place, guard.say, crowd.several) if options.snapshot_every and self._holds else None
         )
-        self._forwards = Forwards(subject.model, self._forward)
+        self._forwards = Forwards(subject.holders, self._forward)
         self._handles: dict[int, Any] = {}
         self._listen()
         if not crowd.several:
@@ -82,14 +86,14 @@ class Box:
         self._keep(batch, ids, self._begin())
 
     @guarded("keeping the inputs of a forward")
-    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._looks():
             return
         random = self._begin()
         self._record.forwards.append(random)
         if not self._given:
             if self.options.hidden:
-                args, kwargs = (), named_arguments(self._model, args, kwargs)
+                args, kwargs = (), named_arguments(module, args, kwargs)
             self._keep(as_called(args, kwargs), None, random)
 
     def _begin(self) -> RandomState:
@@ -116,6 +120,7 @@ class Box:
 
     @guarded("keeping what an optimizer steps with")
     def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
+        self._record.look_at_gradients()
         groups = [{k: v for k, v in g.items() if isinstance(v, _NUMBERS)} for g in optimizer.param_groups]
         self._record.groups[self._optimizers.index(optimizer)] = Keeping(1 << 20).take(groups)
 
@@ -203,7 +208,26 @@ class Box:
     # snapshots
 
     def _take(self, step: int, reuse: Any) -> Any:
+        self._record.left = gradients_of(self._model)
         return take(step, self._model, self._optimizers, self._schedulers, self._scaler, reuse)
+
+    def roll_back(self) -> int:
+        """Put the older snapshot back, on every process, and begin to keep anew.
+
+        Returns:
+            The step that it was taken before.
+
+        Raises:
+            BadInput: none is kept yet.
+        """
+        snapshot = self._rolling.oldest() if self._rolling is not None else None
+        if self._replica:
+            snapshot = told_by_the_first(snapshot)
+        if snapshot is None:
+            raise BadInput("no snapshot is kept yet, so nothing can be rolled back to")
+        put_back(snapshot, self._model, self._optimizers, self._schedulers, self._scaler)
+        self._ring.clear()
+        return snapshot.step
 
     def _memory(self) -> str:
         """What the snapshots will take."""
@@ -227,6 +251,13 @@ class Box:
         self._crowd.leave()
         if self._rolling is not None:
             self._rolling.close()
+
+
+def told_by_the_first(snapshot: Snapshot | None) -> Snapshot | None:
+    """What the first process has, on all of them."""
+    told = [snapshot]
+    torch.distributed.broadcast_object_list(told, src=0)
+    return told[0]
 
 
 def is_replica(subject: Subject) -> bool:

@@ -16,12 +16,16 @@ Batch = TypeVar("Batch")
 
 
 class BlackBoxCalls:
-    """What :class:`stabilitylens.Lens` offers where it was attached with ``blackbox=``."""
+    """What :class:`stabilitylens.Lens` offers where it was attached with ``blackbox=``.
+
+    Attributes:
+        box: what keeps; None without a black box.
+    """
 
     guard: Guard
     logdir: Path
     step_number: int
-    _box: Box | None = None
+    box: Box | None = None
 
     def keep(self, options: BlackBox | None, subject: Subject, scaler: Any) -> None:
         """Begin to keep what a black box keeps; nothing without options."""
@@ -31,15 +35,15 @@ class BlackBoxCalls:
         from stabilitylens.hooks.blackbox.crowd import Alone, Crowd
 
         lens: Any = self
-        self._box = Box(
+        self.box = Box(
             options, subject, lens.optimizers, scaler, self.logdir, self.guard, lambda: self.step_number, lens._recorder.event,
             lambda: not lens.guards.quiet, Alone() if lens._together is None else Crowd(lens._together._ranks),
         )  # fmt: skip
-        lens.on_close(self._box.close)
+        lens.on_close(self.box.close)
 
     def _keep_step(self, step: int, scalars: dict[str, Any]) -> None:
-        if self._box is not None:
-            self._box.end_step(step, scalars)
+        if self.box is not None:
+            self.box.end_step(step, scalars)
 
     def batch(self, batch: Batch, ids: Any = None) -> Batch:
         """Keep a micro-batch for a replay, in place of what the model's forward is called with. Call it before the forward.
@@ -51,11 +55,11 @@ class BlackBoxCalls:
         Returns:
             The batch.
         """
-        if self._box is None:
+        if self.box is None:
             self.guard.say("lens.batch() keeps nothing without a black box: attach(…, blackbox=True)")
             return batch
         try:
-            self._box.batch(batch, ids)
+            self.box.batch(batch, ids)
         except Exception as error:
             self.guard.failed("keeping a batch", error)
         return batch
@@ -69,11 +73,11 @@ class BlackBoxCalls:
         Returns:
             The incident's folder; None where nothing is kept, or it could not be written, which is said.
         """
-        if self._box is None:
+        if self.box is None:
             self.guard.say("lens.dump() writes nothing without a black box: attach(…, blackbox=True)")
             return None
         try:
-            return self._box.dump(reason)
+            return self.box.dump(reason)
         except Exception as error:
             self.guard.failed("dumping an incident", error)
             return None

@@ -89,6 +89,11 @@ class Evidence:
         value: float | None = self._of(step)["scalars"].get(name)
         return value
 
+    def standing(self, step: int) -> list[str] | None:
+        """Gradients that were there before the step of the snapshot and that the loop added to; None where it is not known."""
+        names: list[str] | None = self._of(step)["standing"]
+        return names
+
     def groups(self, step: int) -> dict[int, list[dict[str, Any]]]:
         """Learning rate and the like of each optimizer's groups at a step, for the optimizers that stepped."""
         groups: dict[int, list[dict[str, Any]]] = self._of(step)["groups"]

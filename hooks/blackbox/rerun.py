@@ -15,11 +15,11 @@ from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.forwards import Forwards
 from stabilitylens.hooks.blackbox.randoms import RandomState, put_back
 from stabilitylens.hooks.blackbox.splitting import whole
+from stabilitylens.hooks.cadence import BY_GUARD
 from stabilitylens.hooks.guards._gradients import Hidden
 from stabilitylens.hooks.loop_scalars import mean
 from stabilitylens.hooks.optimizers import unwrapped
-from stabilitylens.hooks.record import BY_GUARD
-from stabilitylens.hooks.subject import observer_of
+from stabilitylens.hooks.subject import Subject, observer_of
 
 #: ``step_fn(model, optimizer, batches)``: one whole optimizer step on a list of micro-batches; returns the loss that the
 #: loop gave to ``lens.step()``, or the list of those that it gave to ``lens.micro_step()``
@@ -66,7 +66,11 @@ class Rerun:
         self._schedulers, self._scaler = [s for s in several if s is not None], scaler
         first = next(model.parameters(), None)
         self._device = torch.device("cpu") if first is None else first.device
+        self._holders = Subject(model).holders
         self.snapshot = whole(evidence.snapshot(), evidence.folder, model, self.optimizers)
+        standing = evidence.standing(self.snapshot.step)
+        if standing is not None:  # the others were cleared before the backward, and a step_fn may clear them at its end
+            self.snapshot.gradients = {n: g for n, g in self.snapshot.gradients.items() if n in standing}
 
     def restore(self, state: snapshot.Snapshot | None = None, *, weights: bool = True) -> int:
         """Put a state back, that of the snapshot where none is given; the step that starts from it.
@@ -115,7 +119,7 @@ class Rerun:
         for state in randoms[:1]:
             put_back(state, self._device)
         waiting = iter(forwards)
-        hook = Forwards(self.model, lambda _args, _kwargs: self._before_forward(waiting))
+        hook = Forwards(self._holders, lambda *_: self._before_forward(waiting))
         skipping = self.evidence.scalar(step, "skipped") == BY_GUARD
         try:
             with skipped(self.optimizers) if skipping else contextlib.nullcontext():

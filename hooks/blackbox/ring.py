@@ -6,6 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+from torch.utils.weak import TensorWeakRef
+
 from stabilitylens.hooks.blackbox.plain import MASKED, Keeping, mapped, own_storage
 from stabilitylens.hooks.blackbox.randoms import RandomState, plain
 
@@ -39,6 +42,8 @@ class StepRecord:
         forwards: the random states before each training forward of the model, in order.
         groups: what each optimizer's parameter groups said when it stepped: learning rate and the like.
         scalars: loss, gradient norm and the like, as the lens recorded them.
+        left: where a snapshot was taken, the parameters that had a gradient, and that one.
+        standing: the names of those that were added to rather than replaced; None where no optimizer stepped.
     """
 
     step: int = 0
@@ -46,6 +51,14 @@ class StepRecord:
     forwards: list[RandomState] = field(default_factory=list)
     groups: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     scalars: dict[str, float] = field(default_factory=dict)
+    left: dict[str, tuple[Tensor, TensorWeakRef]] = field(default_factory=dict)
+    standing: list[str] | None = None
+
+    def look_at_gradients(self) -> None:
+        """When the optimizer steps: which gradients that were there before the step have not been cleared since."""
+        if self.standing is None:
+            self.standing = [name for name, (p, reference) in self.left.items() if p.grad is not None and reference() is p.grad]
+            self.left.clear()
 
     @property
     def size(self) -> int:
@@ -59,6 +72,7 @@ class StepRecord:
             "forwards": [plain(state) for state in self.forwards],
             "groups": self.groups,
             "scalars": self.scalars,
+            "standing": self.standing,
         }
 
 

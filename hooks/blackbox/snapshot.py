@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.weak import TensorWeakRef
 
 from stabilitylens.hooks.blackbox.plain import Keeping, mapped
 from stabilitylens.hooks.blackbox.sharded import is_spread
@@ -44,6 +45,11 @@ class Snapshot:
     def size(self) -> int:
         """Bytes of its tensors."""
         return sum(t.nbytes for t in tensors_of([self.model, self.gradients, self.optimizers, self.others]))
+
+
+def gradients_of(model: nn.Module) -> dict[str, tuple[Tensor, TensorWeakRef]]:
+    """The parameters that have a gradient, and that one, which nothing is to keep alive."""
+    return {name: (p, TensorWeakRef(p.grad)) for name, p in named_tensors(model).items() if p.is_leaf and p.grad is not None}
 
 
 def tensors_of(value: Any) -> list[Tensor]:
