@@ -8,13 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from stabilitylens.hooks.opaque import observe
-from stabilitylens.hooks.slots import ROW_TYPES
 from stabilitylens.hooks.subject import observers
+from stabilitylens.hooks.taps import OF_FUSED_NORMS
 from stabilitylens.kernels import moments, second_moments
 from stabilitylens.kernels._byproducts import Tap, in_backward, listening
-from stabilitylens.moments import Moments
 
-ROW_TYPES.update({tap: Moments for tap in ("norm_input", "norm_output", "norm_input_grad", "norm_output_grad")})
+_BACKWARD = frozenset({"norm_input_grad", "norm_output_grad"})
 
 
 class NormListener:
@@ -24,12 +23,13 @@ class NormListener:
         self._module = weakref.ref(module)
 
     def _lens(self) -> tuple[Any, str] | None:
-        """The lens that samples now, and the layer's name in it."""
+        """The lens that samples now what there is to see of the layer, and the layer's name in it."""
         module = self._module()
         for lens in observers() if module is not None else ():
             name = lens.subject.names.get(module)
             observed = in_backward() or lens._entry._open_at is not None or lens._taps.compiled
-            if name is not None and lens._wants_forward() and observed:
+            asked = lens._wanted & (_BACKWARD if in_backward() else OF_FUSED_NORMS)
+            if name is not None and asked and lens._wants_forward() and observed:
                 return lens, name
         return None
 
@@ -38,11 +38,12 @@ class NormListener:
         return self._lens() is not None
 
     def add(self, tap: Tap, row: Tensor) -> None:
-        """Into the slots; a failure is the lens' to report and stops nothing."""
+        """Into the slots, where a metric reads it; a failure is the lens' to report and stops nothing."""
         found = self._lens()
-        if found is not None:
+        if found is not None and tap in found[0]._wanted:
             lens, name = found
             try:
+                lens._taps.norms[name, 0] = None
                 lens._slots.add(tap, (name, 0), row)
             except Exception as error:
                 lens.guard.failed("the statistics of a norm", error)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from stabilitylens.hooks.slots import ROW_TYPES
-from stabilitylens.hooks.taps import Site
+from stabilitylens.hooks.taps import OF_FUSED_NORMS, Site
 from stabilitylens.metrics import Sample
 
 Rows = dict[str, dict[Hashable, np.ndarray]]
@@ -103,7 +103,7 @@ def assemble(rows: Rows, layout: Layout, learning_rates: dict[int, float], loss_
         rows: by tap and key, each of shape (row, field).
         layout: the order of layers, attention calls and parameters.
         learning_rates: per parameter, for updates divided by it.
-        loss_scale: what multiplied the gradients of the residual stream; divided out.
+        loss_scale: what multiplied the gradients of the residual stream and of norms; divided out.
     """
     taps = {}
     for tap, entries in rows.items():
@@ -113,14 +113,14 @@ def assemble(rows: Rows, layout: Layout, learning_rates: dict[int, float], loss_
             table = _branches(tap, entries, layout)
         elif tap in ("expert", "expert_grad"):
             table = _heads(tap, entries, layout.layers)
-        elif tap in ("norm_gain", "dyt_alpha"):
+        elif tap in ("norm_gain", "dyt_alpha") or tap in OF_FUSED_NORMS:
             table = np.stack([entries[site][0] if site in entries else ROW_TYPES[tap].identity() for site in layout.norms])
         elif tap == "logits":
             table = entries["logits"][0]
         else:
             keys: Sequence[Hashable] = layout.layers if tap in ("resid", "resid_grad", "resid_4", "router") else range(len(layout.parameters))
             table = np.stack([entries[k][0] if k in entries else ROW_TYPES[tap].identity() for k in keys])
-        if tap == "resid_grad" and loss_scale != 1.0:
+        if tap in ("resid_grad", "norm_input_grad", "norm_output_grad") and loss_scale != 1.0:
             table = table / np.array([1, loss_scale, loss_scale, loss_scale**2, loss_scale, 1])
         taps[tap] = ROW_TYPES[tap].from_rows(table)
         if tap == "update":

@@ -33,6 +33,7 @@ ROW_TYPES: dict[str, type[Statistics]] = {
     "param": Moments, "grad": Moments, "grad_clipped": Moments, "update": Moments, "adam": AdamMoments,
     "query_proj": NormMoments, "key_proj": NormMoments, "soft_cap": CappedMoments, "resid_4": FourthMoments,
     "norm_gain": GainMoments, "dyt_alpha": SlopeMoments,
+    "norm_input": Moments, "norm_output": Moments, "norm_input_grad": Moments, "norm_output_grad": Moments,
     "router": RouterMoments, "expert": ExpertMoments, "expert_grad": ExpertGradMoments,
 }  # fmt: skip
 

@@ -25,11 +25,13 @@ from stabilitylens.hooks.slots import Slots
 from stabilitylens.kernels import fourth_moments, log_partition
 
 #: the taps of a forward and its backward
+#: told by the layers that fuse_norms took
+OF_FUSED_NORMS = frozenset({"norm_input", "norm_output", "norm_input_grad", "norm_output_grad"})
 FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "key_value", "logits"}) | frozenset(
     {"query_proj", "key_proj", "soft_cap", "norm_gain", "dyt_alpha", "router", "expert", "resid_4"}
-)
+) | OF_FUSED_NORMS
 #: those that are seen in the functions that a block calls
-IN_BLOCKS = FORWARD - {"resid", "resid_grad", "resid_4", "logits"}
+IN_BLOCKS = FORWARD - OF_FUSED_NORMS - {"resid", "resid_grad", "resid_4", "logits"}
 #: those of an attention call
 OF_ATTENTION = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
 #: those for which tensors are followed from the projection that made them

@@ -54,6 +54,9 @@ class Raw:
     slope: np.ndarray
     router: np.ndarray
     expert_grad: np.ndarray
+    norm_in: np.ndarray
+    norm_out: np.ndarray
+    norm_grad: np.ndarray
     lr: float = 0.01
     clip: float = 0.5
 
@@ -76,7 +79,7 @@ def raw(seed: int = 0, scale: float = 1.0) -> Raw:
         draw(6, VOCAB), [draw(n) for n in sizes], [draw(n) for n in sizes],
         [rng.random(n) + 0.01 for n in sizes],
         draw(CALLS, HEADS, KEYS, D_HEAD), draw(CALLS, KV_HEADS, KEYS, D_HEAD), draw(NORMS, 8), draw(NORMS, 1),
-        draw(LAYERS, 9, EXPERTS), draw(LAYERS, EXPERTS, 12),
+        draw(LAYERS, 9, EXPERTS), draw(LAYERS, EXPERTS, 12), draw(NORMS, 6, 5), draw(NORMS, 6, 5), draw(NORMS, 6, 5),
     )
 
 
@@ -135,6 +138,7 @@ def later_taps(r: Raw) -> dict[str, Statistics]:
         "resid_4": FourthMoments(np.full(LAYERS, 30.0), (r.resid**2).sum((1, 2)), (r.resid**4).sum((1, 2))),
         "norm_gain": GainMoments(np.full(NORMS, 8.0), np.abs(r.gain).sum(1)),
         "dyt_alpha": SlopeMoments(np.full(NORMS, 1.0), r.slope.sum(1)),
+        "norm_input": moments(r.norm_in, 1), "norm_output": moments(r.norm_out, 1), "norm_output_grad": moments(r.norm_grad, 1),
         "router": RouterMoments(np.full(LAYERS, tokens), row_entropy(router_probabilities(r)).sum(-1)),
         "expert": ExpertMoments(np.full(where, tokens), chosen(r)),
         "expert_grad": ExpertGradMoments(np.full(where, 12.0), (r.expert_grad**2).sum(-1)),
@@ -232,6 +236,10 @@ ORACLES: dict[str, Callable[[Raw, str], np.ndarray]] = {
     "act_kurtosis": lambda r, axes: np.mean(r.resid**4, (1, 2)) / np.mean(r.resid**2, (1, 2)) ** 2,
     "norm_gain": lambda r, axes: np.abs(r.gain).mean(1),
     "dyt_alpha": lambda r, axes: r.slope[:, 0],
+    "norm_input_rms": lambda r, axes: np.sqrt(np.square(r.norm_in).mean((1, 2))),
+    "norm_output_rms": lambda r, axes: np.sqrt(np.square(r.norm_out).mean((1, 2))),
+    "norm_output_absmax": lambda r, axes: np.abs(r.norm_out).max((1, 2)),
+    "norm_output_grad_norm": lambda r, axes: np.sqrt(np.square(r.norm_grad).sum((1, 2))),
     "router_entropy": lambda r, axes: row_entropy(router_probabilities(r)).mean(-1),
     "expert_load": lambda r, axes: chosen(r) / r.router.shape[1],
     "expert_grad_norm": lambda r, axes: np.where(chosen(r) > 0, np.linalg.norm(r.expert_grad, axis=-1), np.nan),
@@ -243,4 +251,5 @@ DEGREE = {
     "update_ratio": 0, "resid_rms": 1, "resid_absmax": 1, "resid_grad_norm": 1, "branch_ratio": 0,
     "query_norm": 1, "key_norm": 1, "value_norm": 1, "max_attn_logit": 2, "output_logit_absmax": 1,
     "query_proj_norm": 1, "key_proj_norm": 1, "max_attn_logit_precap": 2, "act_kurtosis": 0, "norm_gain": 1,
+    "norm_input_rms": 1, "norm_output_rms": 1, "norm_output_absmax": 1, "norm_output_grad_norm": 1,
 }

@@ -17,6 +17,7 @@ from stabilitylens.errors import BadInput
 from stabilitylens.hooks.fuse import FusedNorm
 from stabilitylens.hooks.slots import Slots
 
+NORM_METRICS = ["norm_input_rms", "norm_output_rms", "norm_output_absmax", "norm_output_grad_norm"]
 #: of the table of architectures: those whose norms are of no known form
 WITHOUT = {"mobilebert", "levit", "deberta", "poolformer"}
 
@@ -97,7 +98,7 @@ def test_rows_of_norms_go_to_the_lens_while_it_samples(way, tmp_path, monkeypatc
     model = Decoder(16, 2, 2, dropout=0.0)
     names = sl.fuse_norms(model)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    with kernel_cases.backend(way), sl.attach(model, optimizer, tmp_path, every=2) as lens:
+    with kernel_cases.backend(way), sl.attach(model, optimizer, tmp_path, every=2, metrics=["default", *NORM_METRICS]) as lens:
         for step in range(3):
             told.clear()
             loss = loss_of(model, tokens(2, 8))
@@ -111,6 +112,43 @@ def test_rows_of_norms_go_to_the_lens_while_it_samples(way, tmp_path, monkeypatc
             assert all(row[0] == 2 * 8 * 16 for tap, _, row in told if tap == "norm_input")
         loss_of(model, tokens(2, 8))
         assert not lens.guard.failures
+    run = sl.load(tmp_path)
+    for metric in NORM_METRICS:
+        by_name = dict(zip(run[metric].labels["norm"], run[metric].values[0], strict=True))
+        assert set(names) <= set(by_name) and all(by_name[name] > 0 for name in names), metric
+
+
+@pytest.mark.parametrize("way", ["reference", "triton"])
+def test_metrics_of_norms_are_those_of_the_tensors(way, tmp_path):
+    kernel_cases = pytest.importorskip("kernel_cases")
+    model = Decoder(16, 2, 1, dropout=0.0)
+    names = sl.fuse_norms(model)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    seen, layer = {}, model.get_submodule(names[0])
+
+    def keep(module, args, out):
+        seen.update(x=args[0].detach(), y=out.detach())
+        out.register_hook(lambda grad: seen.update(grad=grad.detach()))
+
+    layer.register_forward_hook(keep)
+    with kernel_cases.backend(way), sl.attach(model, optimizer, tmp_path, every=1, metrics=NORM_METRICS) as lens:
+        loss = loss_of(model, tokens(2, 8))
+        update(loss, optimizer, lens)
+    run = sl.load(tmp_path)
+    got = [run[m].values[0][run[m].labels["norm"].index(names[0])] for m in NORM_METRICS]
+    rms = [seen[k].double().square().mean().sqrt() for k in "xy"]
+    assert np.allclose(got, [*rms, seen["y"].abs().max(), seen["grad"].double().norm()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["reference", "triton"])
+def test_nothing_is_computed_for_a_lens_whose_metrics_read_nothing_of_norms(way, tmp_path, monkeypatch):
+    kernel_cases = pytest.importorskip("kernel_cases")
+    monkeypatch.setattr("stabilitylens.hooks.norm_listener.NormListener.add", lambda *_: pytest.fail("nobody reads it"))
+    model = Decoder(16, 2, 1, dropout=0.0)
+    sl.fuse_norms(model)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    with kernel_cases.backend(way), sl.attach(model, optimizer, tmp_path, every=1) as lens:
+        update(loss_of(model, tokens(2, 8)), optimizer, lens)
 
 
 class Odd(nn.Module):
