@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stabilitylens.hooks.blackbox import BlackBox as BlackBox
     from stabilitylens.hooks.blackbox import Replay as Replay
     from stabilitylens.hooks.blackbox import replay as replay
+    from stabilitylens.hooks.counterfactuals import counterfactuals as counterfactuals
     from stabilitylens.hooks.fuse import fuse_norms as fuse_norms
     from stabilitylens.hooks.fuse import unfuse as unfuse
     from stabilitylens.hooks.sensitivity import lr_sensitivity as lr_sensitivity
@@ -35,6 +36,7 @@ _HOMES = {
     "BlackBox": "stabilitylens.hooks.blackbox",
     "Replay": "stabilitylens.hooks.blackbox",
     "replay": "stabilitylens.hooks.blackbox",
+    "counterfactuals": "stabilitylens.hooks.counterfactuals",
     "fuse_norms": "stabilitylens.hooks.fuse",
     "unfuse": "stabilitylens.hooks.fuse",
     "lr_sensitivity": "stabilitylens.hooks.sensitivity",
@@ -46,7 +48,7 @@ _HOMES = {
     "Report": "stabilitylens.report",
 }
 __all__ = [
-    "BlackBox", "Lens", "Replay", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "fuse_norms", "load",
+    "BlackBox", "Lens", "Replay", "Report", "Run", "__version__", "advise", "attach", "audit", "compare", "counterfactuals", "fuse_norms", "load",
     "lr_sensitivity", "postmortem", "replay", "unfuse",
 ]  # fmt: skip
 

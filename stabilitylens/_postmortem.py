@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stabilitylens.dumps import dumps_of
 from stabilitylens.errors import BadInput
 from stabilitylens.explanation import contexts
 from stabilitylens.incidents import detect
@@ -38,4 +39,4 @@ def _subject(run: Run) -> Subject:
     evidence = Evidence(run.path, anatomy=anatomy, recipe=recipe, run=run)
     incidents = tuple(detect(run))
     around = tuple(contexts(run, incidents))
-    return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, incidents, contexts=around)
+    return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, incidents, contexts=around, dumps=dumps_of(run))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.document import Document
+from stabilitylens.dumps import Dump
 from stabilitylens.findings import SEVERITIES, Finding, Severity, Verdict
 from stabilitylens.header import Coverage, Header
 from stabilitylens.incidents import Incident
@@ -29,6 +30,7 @@ class Subject:
         run: None in an audit.
         initial: in an audit, one forward and backward before training, if that was asked for.
         contexts: what happened around each incident; None for those that were not looked into.
+        dumps: what the black box kept of incidents, and which cures were tried on it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Subject:
     incidents: tuple[Incident, ...] = ()
     initial: Run | None = None
     contexts: tuple[Context | None, ...] = ()
+    dumps: tuple[Dump, ...] = ()
 
     @property
     def header(self) -> Header:

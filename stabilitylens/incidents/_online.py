@@ -47,6 +47,10 @@ class _Level:
         """Whether a value is far above the past, of which it stays no part."""
         return len(self._past) >= LEAST and value > 0 and math.log(value) > self._limit()
 
+    def limit(self) -> float:
+        """The value that stands out from here on; infinite while too little is known."""
+        return math.exp(self._limit()) if len(self._past) >= LEAST else math.inf
+
     def _limit(self) -> float:
         level = median(self._past)
         noise = MAD * median(abs(x - level) for x in self._past)
@@ -75,6 +79,10 @@ class OnlineDetector:
         if grad_norm is not None and not skipped and self._judge(grad_norm, self._gradient):
             found.add("grad_spike" if math.isfinite(grad_norm) else "nonfinite")
         return frozenset(found)
+
+    def limits(self) -> tuple[float, float]:
+        """Above which a loss and a gradient norm would smell now; infinite while too little is known."""
+        return self._loss.limit(), self._gradient.limit()
 
     def gradient_is_far(self, grad_norm: float) -> bool:
         """Whether a gradient norm would smell, without taking it in."""

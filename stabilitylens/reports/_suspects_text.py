@@ -31,6 +31,17 @@ def around(subject: Subject) -> Iterable[RenderableType]:
         yield Group(head, Padding(Group(*lines), (0, 0, 1, 2), expand=False))
 
 
+def dumps(subject: Subject) -> Iterable[RenderableType]:
+    """What the black box kept of incidents, what to call, and which cures were tried."""
+    for dump in subject.dumps:
+        head = Text.assemble((f"step {dump.step}", "bold"), "  ", (dump.folder or "its folder is no longer there", "dim"))
+        body = [Text(dump.text)] if dump.text else []
+        body += [Text(call, overflow="fold") for call in dump.calls]
+        body += [Text(f"cure: {dump.cure}")] if dump.cure else []
+        body += [Text(f"  {line}") for line in dump.tested]
+        yield Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
+
+
 def suspects(entries: list[dict[str, Any]], subject: Subject) -> Iterable[RenderableType]:
     """The leading ones with their evidence, and the excluded ones by name."""
     for entry in leading(entries):

@@ -68,6 +68,7 @@ def _run(subject: Subject) -> dict[str, Any]:
             for incident, context in zip_longest(subject.incidents, subject.contexts)
         ],
         "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in run.events],
+        "dumps": [dump.to_dict() for dump in subject.dumps],
         "notes": run.notes,
         "coverage": {
             "parameters": coverage.parameters,

@@ -19,7 +19,7 @@ from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
-from stabilitylens.reports._suspects_text import around, suspects
+from stabilitylens.reports._suspects_text import around, dumps, suspects
 from stabilitylens.reports._words import number, sentence
 from stabilitylens.reports.anatomy_text import draw
 
@@ -59,6 +59,9 @@ def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[Renderab
     if entries:
         yield _title("Suspects")
         yield from suspects(entries, subject)
+    if subject.dumps:
+        yield _title("Kept by the black box")
+        yield from dumps(subject)
     if subject.initial is not None:
         yield _title("One forward and backward before training")
         yield _initial(subject.initial)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -42,6 +43,7 @@ class Case:
 
     Attributes:
         others: what the other suspects think, for those that are asked last.
+        table: what counterfactuals came to on the incident; None where none were run.
     """
 
     run: Run
@@ -49,6 +51,7 @@ class Case:
     context: Context = field(default_factory=Context)
     findings: tuple[Finding, ...] = ()
     others: Mapping[str, Opinion] = field(default_factory=dict)
+    table: Mapping[str, Any] | None = None
 
     @property
     def recipe(self) -> Recipe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from stabilitylens.findings import SEVERITIES
 from stabilitylens.incidents import Incident
 from stabilitylens.suspects._case import Case
 from stabilitylens.suspects._suspect import SUSPECTS, Opinion
+from stabilitylens.suspects._tested import of_incident, tested
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def judge_case(case: Case) -> dict[str, Opinion]:
     """Every suspect's opinion on one incident, by name."""
-    opinions = {member.name: member.weigh(case) for member in SUSPECTS if not member.last}
+    opinions = {member.name: tested(member.name, member.weigh(case), case.table) for member in SUSPECTS if not member.last}
     case = replace(case, others=opinions)
     return opinions | {member.name: member.weigh(case) for member in SUSPECTS if member.last}
 
@@ -32,12 +33,17 @@ def suspects_of(subject: Subject) -> list[dict[str, Any]]:
     if run is None:
         return []
     cases = {
-        i: Case(run, incidents[i], context, subject.findings)
+        i: Case(run, incidents[i], context, subject.findings, table=_table(subject, incidents[i]))
         for i, context in enumerate(subject.contexts) if context is not None and _counts(incidents[i])
     }
     judged = {i: judge_case(case) for i, case in cases.items()}
     entries = [_entry(subject.name, member.name, judged, incidents) for member in SUSPECTS] if judged else []
     return sorted(entries, key=lambda entry: -float(entry["score"]))
+
+
+def _table(subject: Subject, incident: Incident) -> Mapping[str, Any] | None:
+    dump = of_incident(subject.dumps, incident)
+    return None if dump is None else dump.table
 
 
 def _counts(incident: Incident) -> bool:

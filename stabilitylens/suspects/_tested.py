@@ -1,0 +1,67 @@
+"""What counterfactuals, run on a dumped incident, say of a suspect: evidence, not opinion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stabilitylens.dumps import Dump, in_words
+from stabilitylens.incidents import Incident
+from stabilitylens.suspects._suspect import EXCLUDED, FAIR, WEAK, Opinion
+
+#: a dump this many steps from the incident that the curve shows is of that incident. *Heuristic*: a detector that sees both
+#: sides of an incident may put its first step elsewhere than an alarm that knows only the past.
+NEAR = 8
+#: where this share of those that were tried avert it, and so many, any small change may, so that none says much. *Heuristic*.
+MOST, SEVERAL = 0.5, 4
+LEAD = "tested on a replay: "
+
+
+def of_incident(dumps: Sequence[Dump], incident: Incident) -> Dump | None:
+    """The dump of an incident; the nearest that has been tested, and None where none lies within its steps or near them."""
+
+    def away(dump: Dump) -> int:
+        return max(incident.start_step - dump.step, dump.step - incident.end_step, 0)
+
+    near = [dump for dump in dumps if dump.table is not None and away(dump) <= NEAR]
+    return min(near, key=lambda dump: (away(dump), abs(dump.step - incident.start_step)), default=None)
+
+
+def tested(name: str, opinion: Opinion, table: Mapping[str, Any] | None) -> Opinion:
+    """A suspect's opinion with what its counterfactuals came to.
+
+    One that averts the incident speaks for it by its weight, in nats of log odds; of several the one of the largest weight, and
+    those that do not avert it then say nothing. Where none averts it, the largest weight speaks against it.
+    """
+    rows = _decided(table["rows"]) if table is not None and table["shown"] else []
+    own = [row for row in rows if row["suspect"] == name]
+    if not own:
+        return opinion
+    averting = [row for row in own if row["verdict"] == "averts"]
+    said = tuple(LEAD + in_words(row) for row in own if row["verdict"] != "averts")
+    if not averting:
+        return _moved(opinion, -max(row["weight"] for row in own), against=said)
+    weight = min(WEAK, max(row["weight"] for row in averting)) if _any_change_averts(rows) else max(row["weight"] for row in averting)
+    unsure = ", as most changes do, so that it says little" if _any_change_averts(rows) else ""
+    return _moved(opinion, weight, tuple(LEAD + in_words(row) + unsure for row in averting), said)
+
+
+def _decided(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row["verdict"] in ("averts", "does not avert")]
+
+
+def _any_change_averts(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return len(rows) >= SEVERAL and sum(row["verdict"] == "averts" for row in rows) > MOST * len(rows)
+
+
+def _moved(opinion: Opinion, nats: float, speaks: tuple[str, ...] = (), against: tuple[str, ...] = ()) -> Opinion:
+    """An opinion whose log odds are moved by so many nats."""
+    held = min(max(opinion.score, 5e-4), 1 - 5e-4)  # scores are rounded to three digits
+    score = round(1 / (1 + math.exp(-math.log(held / (1 - held)) - nats)), 3)
+    out = score < EXCLUDED and (opinion.excluded or -nats >= FAIR)
+    return replace(
+        opinion, score=score, excluded=out,
+        evidence_for=(*speaks, *opinion.evidence_for), evidence_against=(*against, *opinion.evidence_against),
+    )  # fmt: skip
