@@ -44,7 +44,7 @@ def _growth(table: Table) -> Numbers:
         Expect("peri_step", "variance that a sub-layer adds, Peri-LN", 0.8, 1.2, "supporting"),
     ),
     conclude=_growth,
-    quick=Plan(_cells(128, (8, 16, 32, 64)), seeds=3, seconds=30),
+    quick=Plan(_cells(128, (8, 16, 32, 64)), seeds=3, seconds=22),
     full=Plan(_cells(256, (8, 16, 32, 64, 128)), seeds=5, seconds=200),
     bigger="That Pre-LN's variance grows exponentially during training, which the paper shows at 400M parameters and more.",
     picture=Picture("variance", "variance of the stream", "layers"),

@@ -69,7 +69,7 @@ def _quantities(table: Table) -> Numbers:
         Expect("start", "the same early in training, largest: it has to rise", high=0.8, role="supporting"),
     ),
     conclude=_quantities,
-    quick=Plan({f"late@{lr}": Task(lr, 1500) for lr in (1e-3, 3e-3)}, seeds=3, seconds=20),
+    quick=Plan({f"late@{lr}": Task(lr, 1500) for lr in (1e-3, 3e-3)}, seeds=3, seconds=12),
     full=Plan({f"late@{lr}": Task(lr, 10_000, width=128, samples=256) for lr in (3e-4, 1e-3, 3e-3)}, seeds=3, seconds=300),
     bigger="Mini-batches and Transformers of 100M parameters, where noise keeps the sharpness below the threshold.",
     picture=Picture("over_threshold", "preconditioned sharpness / (38/η)", "learning rate", log_y=False),

@@ -29,7 +29,7 @@ def _differences(table: Table) -> Numbers:
         Expect("stream", "largest element of the stream, adaptive norm over RMSNorm: it stays bounded", high=3, role="supporting"),
     ),
     conclude=_differences,
-    quick=Plan(_cells(SHORT), seeds=3, seconds=25),
+    quick=Plan(_cells(SHORT), seeds=3, seconds=18),
     full=Plan(_cells(Trial(Choices(context=64), lr=1e-2, steps=1000)), seeds=3, seconds=400),
     bigger="Whether anything changes beyond a thousand steps.",
 )

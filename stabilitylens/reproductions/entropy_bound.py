@@ -97,7 +97,7 @@ CELLS: dict[str, tuple[float, int] | Trial] = {f"σ = {sigma}, {keys} keys": (si
         Expect("approached", "smallest entropy found by search less the bound, in the worst of the settings: the search finds it", high=1e-3, role="supporting"),
     ),
     conclude=_extremes,
-    quick=Plan(CELLS, seeds=3, seconds=12),
+    quick=Plan(CELLS, seeds=3, seconds=8),
     full=Plan(CELLS, seeds=10, seconds=50),
     bigger="Nothing: it is a theorem.",
 )

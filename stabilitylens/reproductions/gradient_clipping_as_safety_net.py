@@ -40,7 +40,7 @@ def _quantities(table: Table) -> Numbers:
         Expect("update_ratio", "update RMS with clipping over that without: Adam divides the clipping out", 0.5, 2, "corrected"),
     ),
     conclude=_quantities,
-    quick=Plan(_arms(SHORT), seeds=3, seconds=25),
+    quick=Plan(_arms(SHORT), seeds=3, seconds=20),
     full=Plan(_arms(Trial(lr=0.1)), seeds=5, seconds=300),
     bigger="Spikes from bad batches, which clipping does soften: long training on real data.",
 )

@@ -56,7 +56,7 @@ def _slopes(table: Table) -> Numbers:
         Expect("peri_slope", "the same, Peri-LN, whose stream grows with depth too", -0.6, -0.4, "supporting"),
     ),
     conclude=_slopes,
-    quick=Plan(_cells(128, (4, 16, 64)), seeds=3, seconds=25),
+    quick=Plan(_cells(128, (4, 16, 64)), seeds=3, seconds=27),
     full=Plan(_cells(256, (4, 8, 16, 32, 64, 128)), seeds=5, seconds=400),
     bigger="Nothing: it is a statement on initial weights.",
     picture=Picture("last_gradient", "gradient norm of the last W₂", "layers"),

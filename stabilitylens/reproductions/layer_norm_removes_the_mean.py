@@ -53,7 +53,7 @@ def _quantities(table: Table) -> Numbers:
         Expect("alignment", "|cos| of a trained RMSNorm model's stream with the ones, over that of random directions", high=1.5),
     ),
     conclude=_quantities,
-    quick=Plan({"RMSNorm, at the start": replace(SHORT, steps=1), "RMSNorm, trained": SHORT}, seeds=3, seconds=10),
+    quick=Plan({"RMSNorm, at the start": replace(SHORT, steps=1), "RMSNorm, trained": SHORT}, seeds=3, seconds=5),
     full=Plan({"RMSNorm, at the start": Trial(SHORT.choices, steps=1), "RMSNorm, trained": Trial(Choices(norm="rms_norm"), steps=1000, lr=1e-3)}, seeds=3, seconds=270),
     bigger="The paper's own models, of 1B to 8B parameters.",
 )

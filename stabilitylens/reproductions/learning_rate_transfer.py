@@ -47,7 +47,7 @@ def _drifts(table: Table) -> Numbers:
         Expect("less", "how much farther it moves in the usual scaling, factors of two", 0.5, role="supporting"),
     ),
     conclude=_drifts,
-    quick=Plan(_cells(SHORT, (32, 128), (2**-9, 2**-7, 2**-5, 2**-3)), seeds=3, seconds=65),
+    quick=Plan(_cells(SHORT, (32, 128), (2**-9, 2**-7, 2**-5, 2**-3)), seeds=3, seconds=70),
     full=Plan(_cells(LONG, (32, 64, 128), (2**-10, 2**-9, 2**-8, 2**-7, 2**-6, 2**-5, 2**-4, 2**-3)), seeds=3, seconds=600),
     bigger="Widths up to 8,192 and training to the end, as in the paper.",
     picture=Picture("loss", "loss at the end, nat", "learning rate", log_y=False),

@@ -51,7 +51,7 @@ def _losses(table: Table) -> Numbers:
     ),
     conclude=_losses,
     quick=Plan(
-        _cells(Trial(Choices(depth=16, width=32, context=32), steps=100, lr=3e-3, warmup=10, batch=8, every=25)), seeds=3, seconds=90
+        _cells(Trial(Choices(depth=16, width=32, context=32), steps=100, lr=3e-3, warmup=10, batch=8, every=25)), seeds=3, seconds=100
     ),
     full=Plan(_cells(Trial(Choices(depth=16, width=64, context=64), steps=300, lr=3e-3, batch=8)), seeds=3, seconds=700),
     bigger="Whether the losses are equal in the end: full training at 100M parameters and more.",

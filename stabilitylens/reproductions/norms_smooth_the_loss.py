@@ -82,7 +82,7 @@ def _ratios(table: Table) -> Numbers:
         Expect("loss", "loss at the end, nat, no norm less BatchNorm", 0, role="supporting"),
     ),
     conclude=_ratios,
-    quick=Plan({name: Training(name) for name in NORMS}, seeds=3, seconds=15),
+    quick=Plan({name: Training(name) for name in NORMS}, seeds=3, seconds=10),
     full=Plan({name: Training(name, steps=600, width=256, depth=10) for name in NORMS}, seeds=5, seconds=120),
     bigger="VGG on CIFAR-10, the paper's own setting.",
 )

@@ -37,7 +37,7 @@ def _differences(table: Table) -> Numbers:
         Expect("against_peri", "loss at the end, nat, periodic less Peri-LN", high=-0.02, role="supporting"),
     ),
     conclude=_differences,
-    quick=Plan(_cells(THIN), seeds=3, seconds=60),
+    quick=Plan(_cells(THIN), seeds=3, seconds=85),
     full=Plan(_cells(replace(THIN, choices=replace(THIN.choices, width=32, heads=4, context=64), steps=200)), seeds=3, seconds=600),
     bigger="Sixty layers of a useful width, and long training.",
 )

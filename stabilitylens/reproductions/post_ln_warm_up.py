@@ -49,7 +49,7 @@ def _losses(table: Table) -> Numbers:
         Expect("depth", "loss of the deepest Post-LN less that of 6 layers, both with warm-up: depth alone does little", high=0.2, role="supporting"),
     ),
     conclude=_losses,
-    quick=Plan(_cells(SHORT, (6, 12)), seeds=3, seconds=60),
+    quick=Plan(_cells(SHORT, (6, 12)), seeds=3, seconds=95),
     full=Plan(_cells(LONG, (6, 12, 24)), seeds=3, seconds=900),
     bigger="Depths of 50 and more, and the BLEU of a translation model, which the paper reports.",
     picture=Picture("loss", "loss at the end, nat", "layers", log_y=False),

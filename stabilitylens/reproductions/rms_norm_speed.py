@@ -84,7 +84,7 @@ def _quantities(table: Table) -> Numbers:
         Expect("share", "share of all 65 norms in a step of an 8B model if they are fused, by arithmetic", high=0.01, role="corrected"),
     ),
     conclude=_quantities,
-    quick=Plan({f"ratio@{d}": Size(d, 2**21, 7) for d in (256, 1024, 4096)}, seeds=3, seconds=10),
+    quick=Plan({f"ratio@{d}": Size(d, 2**21, 7) for d in (256, 1024, 4096)}, seeds=3, seconds=5),
     full=Plan({f"ratio@{d}": Size(d, 2**23, 15) for d in (256, 1024, 4096)}, seeds=5, seconds=60),
     bigger="Times on a GPU: `python -m benchmarks.norms` has them where there is one.",
     picture=Picture("numpy", "LayerNorm / RMSNorm in NumPy", "width", log_y=False),

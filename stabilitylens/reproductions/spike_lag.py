@@ -55,7 +55,7 @@ def _lags(table: Table) -> Numbers:
         Expect("control_rms", "largest RMS_t in the step of the change, β2 = 0.8: it can't exceed 1/√(1 − β2)", high=2.24, role="supporting"),
     ),
     conclude=_lags,
-    quick=Plan(_cells(Change(0, 120), (0.8, 0.999)), seeds=3, seconds=20),
+    quick=Plan(_cells(Change(0, 120), (0.8, 0.999)), seeds=3, seconds=25),
     full=Plan(_cells(Change(0, 300, choices=Choices(depth=4, width=64, context=64)), (0.8, 0.9, 0.95, 0.99, 0.999)), seeds=5, seconds=400),
     bigger="Changes that come by themselves in long training, as of the paper's patch embedding.",
     picture=Picture("rise", "rise of the loss after the change, nat", "β2", log_y=False),

@@ -69,7 +69,7 @@ def _shares(table: Table) -> Numbers:
         Expect("gpt_oss", "gpt-oss has LayerNorm: it has RMSNorm", 0, 0, "corrected"),
     ),
     conclude=_shares,
-    quick=Plan({family: family for family in FAMILIES}, seeds=1, seconds=10),
+    quick=Plan({family: family for family in FAMILIES}, seeds=1, seconds=6),
     full=Plan({family: family for family in FAMILIES}, seeds=1, seconds=10),
     bigger="Nothing.",
 )
