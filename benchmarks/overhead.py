@@ -122,8 +122,8 @@ def idle_calls(setting: str, compiled: bool = False) -> str:
 
         def step() -> None:
             loop.observer.before_clipping(loss)
-            lens._before_update(loop.optimizer, (), {})
-            lens._after_update(loop.optimizer)
+            lens._updates._before_update(loop.optimizer, (), {})
+            lens._updates._after_update(loop.optimizer)
             loop.observer.after_update(loss)
 
         hook = seconds_of(lambda: lens._entry._enter(loop.model, ()), 2000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,24 +15,24 @@ from torch.optim import Optimizer
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.hooks.blackbox.calls import BlackBoxCalls
-from stabilitylens.hooks.cadence import BY_GUARD, Every, cadence
+from stabilitylens.hooks.cadence import Every, cadence
 from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.guards import Act, Guards
 from stabilitylens.hooks.head import find_head
 from stabilitylens.hooks.loop_scalars import LoopScalars
-from stabilitylens.hooks.optimizers import after_closure, highest_rate, unwrapped
+from stabilitylens.hooks.optimizers import highest_rate
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.record import Recorder
 from stabilitylens.hooks.sample import Layout, assemble
 from stabilitylens.hooks.scaling import Scaling
 from stabilitylens.hooks.selection import rows_for, taps_of
 from stabilitylens.hooks.slots import Slots
-from stabilitylens.hooks.steppers import Calls, Steppers, adopted
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import FORWARD, ForwardTaps
 from stabilitylens.hooks.together import ranks_of, together
+from stabilitylens.hooks.updates import Updates
 from stabilitylens.metrics import Metric, compute
 from stabilitylens.recipe import Recipe
 
@@ -66,7 +65,7 @@ class Lens(BlackBoxCalls):
         guard: Guard,
     ) -> None:
         self.guard, self.logdir = guard, logdir
-        self.subject, self.optimizers, self._scaling = subject, list(optimizers), Scaling(scaler)
+        self.subject, self.optimizers = subject, list(optimizers)
         ranks = ranks_of(every, guard)
         self._cadence = cadence(every, guard, ranks.agree) if ranks is not None else cadence(every, guard)
         self.guards = Guards(self, ranks.decide if ranks is not None else lambda flag: flag)
@@ -83,8 +82,10 @@ class Lens(BlackBoxCalls):
         self._compiled = CompiledTaps(
             subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
         )
-        calls = Calls(self._before_update, self._after_update, self._adopt, lambda: any(self._stepping.values()))
-        self._steppers = Steppers(subject.model, self.optimizers, calls, guard)
+        self._updates = Updates(
+            subject, self.optimizers, Scaling(scaler), self._parameters, self._taps.routers, self._slots, self._wanted, self.guards,
+            self._loop.so_far, self._recorder.event, guard,
+        )  # fmt: skip
         self.step_number = self._first_step = 1
         self._closing: list[Callable[[], object]] = []
         self._closed = False
@@ -116,11 +117,7 @@ class Lens(BlackBoxCalls):
         Args:
             optimizer: the one whose gradients are ready, where several take turns within a step.
         """
-        self._note_scale()
-        self._parameters.adopt(self.optimizers, self.subject.trainable)
-        for some in [unwrapped(optimizer)] if optimizer is not None else self._scaling.groups(self.optimizers):
-            self._read_gradients("grad", some, self._scaling.pending(some, self._scalars.get("loss_scale")))
-        self._gradients_read = True
+        self._updates.ready(optimizer)
 
     @uncompiled
     def step(self, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
@@ -139,7 +136,7 @@ class Lens(BlackBoxCalls):
         elif self._together is not None:
             self._together.between(self.step_number)
         try:
-            self.guards.after_step(self._scalars)
+            self.guards.after_step(self._updates.scalars)
         finally:
             self.step_number += 1
             self._begin_step()
@@ -185,10 +182,10 @@ class Lens(BlackBoxCalls):
         if self._closed:
             return
         self._closed = True
-        for call in (*self._closing, self._entry.remove, self._compiled.remove, self._steppers.remove):
+        for call in (*self._closing, self._entry.remove, self._compiled.remove, self._updates.remove):
             call()
         self.subject.release()
-        if self.step_number == self._first_step and (self._taps.ran or self._updated):
+        if self.step_number == self._first_step and (self._taps.ran or self._updates.updated):
             self.guard.say("lens.step() was never called, so nothing is recorded: call lens.step(loss) after optimizer.step()")
         if self._together is not None:
             self._together.close(self.step_number)
@@ -209,102 +206,11 @@ class Lens(BlackBoxCalls):
     def _begin_step(self) -> None:
         due = self._cadence.due(self.step_number) or self.step_number == self._first_step
         self._sampling = (due or self.step_number <= self.guards.dense_until) and (self._together is None or self._together.samples)
-        self._scalars: dict[str, Tensor | float] = {}
         self._loop.begin_step()
-        self._norms: dict[tuple[str, int], Tensor] = {}
-        self._held: dict[tuple[str, int], Tensor | None] = {}
-        self._rates: dict[int, float] = {}
-        self._stepping: Counter[int] = Counter()
-        self._gradients_read = self._unlike_rows = False
-        self._updated = False
-        self._note_scale()
+        self._updates.begin_step(self.step_number, self._sampling)
 
     def _wants_forward(self) -> bool:
         return self._sampling and self._forward and not self._closed and not self.guards.quiet
-
-    # the optimizer's step
-
-    @guarded("an optimizer that came later")
-    def _adopt(self, optimizer: Optimizer, gone: Sequence[Optimizer]) -> None:
-        """Observe an optimizer that is about to step for the first time."""
-        if self._parameters.adopt([optimizer], self.subject.trainable) and self._gradients_read:
-            self._forget_gradients()
-        text = adopted(optimizer, gone)
-        self.guard.say(f"{text}, which attach() was not told of: it is observed from step {self.step_number} on", once=text)
-        self._recorder.event(self.step_number, "optimizer_adopted", text)
-
-    @guarded("reading the loss scale")
-    def _note_scale(self) -> None:
-        """Keep the factor that this step's loss is multiplied by, before the scaler moves on to the next."""
-        factor = self._scaling.now()
-        if factor is not None:
-            self._scalars["loss_scale"] = factor
-
-    def _begin_unscaled(self) -> None:
-        """Forget what was read of this step's gradients: a scaler that nobody told of had multiplied them."""
-        self._forget_gradients()
-        self.guard.say(
-            "a gradient scaler steps the optimizer and was not passed to attach(), so gradients are recorded unscaled from "
-            f"step {self.step_number} on: pass scaler= to have those before"
-        )
-
-    def _forget_gradients(self) -> None:
-        self._norms.clear()
-        self._held.clear()
-        self._scalars.pop("grad_norm", None)
-        self._unlike_rows, self._gradients_read = self._gradients_read, False
-
-    def _read_gradients(self, tap: str, optimizer: Optimizer | None, scale: Tensor | float | None) -> None:
-        mine = None if optimizer is None else self._parameters.owned(optimizer)
-        if self._sampling and "expert_grad" in self._wanted and not (tap == "grad_clipped" and self._gradients_read):
-            self._taps.routers.read_gradients(self._slots, scale)
-        norm = self._parameters.gradients(tap, scale, mine, keep=self._sampling and tap in self._wanted)
-        held = self._parameters.held_norm
-        if held is not None or norm is not None:
-            self._held[tap, id(optimizer)] = norm if held is None else held
-        if norm is not None:
-            self._norms[tap, id(optimizer)] = norm
-            name = "grad_norm" if tap == "grad" else "grad_norm_clipped"
-            self._scalars[name] = sum(n**2 for (t, _), n in self._norms.items() if t == tap) ** 0.5
-
-    @guarded("reading parameters before the update")
-    def _before_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Read now, or, where the optimizer computes the gradients itself by a closure, when it has done so."""
-        self._stepping[id(optimizer)] += 1
-        if self._stepping[id(optimizer)] > 1:  # a step that calls that of the class it is derived from
-            return None
-
-        def ready() -> None:
-            self._read_before(optimizer)
-            self.guards.before_update(optimizer, self._held, self._loop.so_far())
-
-        return after_closure(ready, args, kwargs)
-
-    @guarded("reading parameters before the update")
-    def _read_before(self, optimizer: Optimizer) -> None:
-        if not self._updated and self._scaling.adopted():
-            self._begin_unscaled()
-        self._updated = True
-        self._note_scale()
-        if not self._gradients_read:
-            self._parameters.adopt(self.optimizers, self.subject.trainable)
-        self._scalars["lr"] = highest_rate([optimizer], self._scalars.get("lr"))
-        if getattr(optimizer, "found_inf", None) is not None:  # a fused optimizer skips by itself
-            self._scalars["skipped"] = optimizer.found_inf.detach().clone()  # type: ignore[attr-defined]
-        if self._sampling:
-            self._rates |= self._parameters.learning_rates([optimizer])
-            self._parameters.before_update(optimizer)
-        if self._sampling or not self._gradients_read:
-            scale = getattr(optimizer, "grad_scale", None)  # set while a fused optimizer has yet to unscale
-            self._read_gradients("grad_clipped", optimizer, scale)
-
-    @guarded("reading parameters after the update")
-    def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        self._stepping[id(optimizer)] -= 1
-        if self._sampling and self._stepping[id(optimizer)] == 0:
-            self._parameters.after_update(optimizer)
-        if self.guards.after_update(optimizer):
-            self._scalars["skipped"] = BY_GUARD
 
     # the end of a step
 
@@ -313,28 +219,28 @@ class Lens(BlackBoxCalls):
         now = time.perf_counter()
         value = self._loop.loss(loss, self.step_number)
         if value is not None:
-            self._scalars["loss"] = value
-        if "lr" not in self._scalars:
-            self._scalars["lr"] = highest_rate(self.optimizers)
-        self._scalars["step_time"] = now - self._began
+            self._updates.scalars["loss"] = value
+        if "lr" not in self._updates.scalars:
+            self._updates.scalars["lr"] = highest_rate(self.optimizers)
+        self._updates.scalars["step_time"] = now - self._began
         self._began = now
         moved = self._parameters.moved()
-        if self.optimizers and not self._updated:
+        if self.optimizers and not self._updates.updated:
             self._note_no_step(moved)
-        if self._updated and self._sampling and self._wanted & GRADIENTS and self._together is None and self._parameters.idle:
+        if self._updates.updated and self._sampling and self._wanted & GRADIENTS and self._together is None and self._parameters.idle:
             self.guard.say(
                 "no trainable parameter had a gradient when the optimizer stepped, so nothing is learned: "
                 "gradients are cleared before the step, or none reaches the parameters"
             )
-        self._scalars |= self._loop.numbers(extra)
-        self._recorder.step(self.step_number, self._scalars)
-        self._cadence.note(self._scalars)
-        self._keep_step(self.step_number, self._scalars)
+        self._updates.scalars |= self._loop.numbers(extra)
+        self._recorder.step(self.step_number, self._updates.scalars)
+        self._cadence.note(self._updates.scalars)
+        self._keep_step(self.step_number, self._updates.scalars)
 
     def _note_no_step(self, moved: bool) -> None:
         """No optimizer that is known has stepped: the step was skipped, or something else has taken it."""
-        if not moved or "loss_scale" in self._scalars:
-            self._scalars["skipped"] = 1.0
+        if not moved or "loss_scale" in self._updates.scalars:
+            self._updates.scalars["skipped"] = 1.0
             return
         self.guard.say(
             "the model's parameters change although no optimizer steps that can be listened to, so updates are not observed: "
@@ -344,14 +250,14 @@ class Lens(BlackBoxCalls):
     @guarded("computing the metrics of a sampled step")
     def _sample(self) -> None:
         rows = self._rows()
-        loss_scale = float(self._scalars.get("loss_scale", 1.0))
+        loss_scale = float(self._updates.scalars.get("loss_scale", 1.0))
         if self._together is not None:
-            self._together.sample(self.step_number, rows, self._rates, loss_scale)
+            self._together.sample(self.step_number, rows, self._updates.rates, loss_scale)
             return
         self._recorder.flush()
         if rows is not None:
             layout = self._layout()
-            arrays = compute(assemble(rows, layout, self._rates, loss_scale), self._metrics)
+            arrays = compute(assemble(rows, layout, self._updates.rates, loss_scale), self._metrics)
             self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
 
     @guarded("reading what the taps left")
@@ -361,9 +267,9 @@ class Lens(BlackBoxCalls):
         finally:
             self._slots.clear()
         self._recorder.arrived(numbers)
-        if float(self._scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
+        if float(self._updates.scalars.get("skipped", 0.0)) > 0:  # what a fused optimizer left undone is no update
             rows = {tap: row for tap, row in rows.items() if tap not in ("grad_clipped", "update", "adam")}
-        if self._unlike_rows:
+        if self._updates.unlike_rows:
             rows.pop("grad", None)
         return rows
 
