@@ -30,8 +30,8 @@ from stabilitylens.kernels._gpu.shapes import FORWARD_ROW
 BASELINE = Path(__file__).with_name("aot_baseline.json")
 #: what a baseline may be passed by: registers, and a share of the instructions
 REGISTERS, INSTRUCTIONS = 8, 0.1
-#: instructions an element that statistics may add to LayerNorm and RMSNorm in 16 bits on sm_90
-STATISTICS = 4.0
+#: instructions an element that statistics may add to LayerNorm and RMSNorm in 16 bits on sm_90, and where a tile is of several rows
+STATISTICS, SHORT_ROWS = 4.0, 5.0
 #: registers of a multiprocessor
 FILE = 1 << 16
 #: narrow loads that are of a short gain, not of rows
@@ -98,7 +98,7 @@ def added(found: dict[str, Compiled]) -> int:
         plain = found.get(f"{kernel} {target}")
         if plain is not None and _in_registers(kernel, target):
             more = told.each - plain.each
-            over = more > STATISTICS and target == "sm_90" and "fp32" not in kernel and kernel.startswith(("rms", "layer", "qk-norm"))
+            over = more > (SHORT_ROWS if " d=256 " in kernel else STATISTICS) and target == "sm_90" and "fp32" not in kernel and kernel.startswith(("rms", "layer", "qk-norm"))
             failed += over
             print(f"{kernel:58} {target:7} {more:5.1f}{'  too many' if over else ''}")
     return failed

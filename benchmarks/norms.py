@@ -25,13 +25,13 @@ REPEATS = 9
 
 
 def seconds(*calls: Callable[[], object]) -> list[float]:
-    """The median time of each of several calls, taken in turn."""
+    """The median CPU time of each of several calls, taken in turn: what else runs on the machine counts little."""
     taken: list[list[float]] = [[] for _ in calls]
     for _ in range(REPEATS):
         for call, times in zip(calls, taken, strict=True):
-            began = time.perf_counter()
+            began = time.process_time()
             call()
-            times.append(time.perf_counter() - began)
+            times.append((time.process_time() - began) / torch.get_num_threads())
     return [float(np.median(times[1:])) for times in taken]
 
 

@@ -85,8 +85,10 @@ def observe_tiles(
         power += row_power
         row_total += row_sum
         if HAS_B and ROWS > 1:
-            there = (tile * ROWS + tl.arange(0, ROWS) < M)[:, None]
-            z, out = tl.where(there, z, 0.0), tl.where(there, out, 0.0)
+            if (tile + 1) * ROWS > M:
+                there = (tile * ROWS + tl.arange(0, ROWS) < M)[:, None]
+                z = tl.where(there, z, 0.0)
+                out = tl.where(there, out, 0.0).to(Y.dtype.element_ty)
         out = by_thread(out, THREADS, CLUSTERS, V)
         out_high, out_low = extremes(out, out_high, out_low)
         out_sums, out_squares = add_sums_and_squares(out, by_thread(z, THREADS, CLUSTERS, V), out_sums, out_squares)
