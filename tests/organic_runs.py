@@ -88,7 +88,7 @@ CASES = {
     "bad_batch": Case(93, warm(1e-2), batch=random_bytes),
     "lr_jump": Case(97, jump),
     "attention": Case(280, climb, batch=recall, choices=Choices(depth=2, width=32, heads=2, context=16), rows=32),
-    "fp16": Case(25, warm(0.1), fp16=True, prepare=enlarge, snapshot_every=4),
+    "fp16": Case(40, warm(0.1), fp16=True, prepare=enlarge, snapshot_every=4),
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SAYS = {
     "01_plain_pytorch": "observed", "02_huggingface_trainer": "rule", "03_lightning": "rule", "05_vit_on_digits": "largest attention logit",
     "06_foreign_log": "spike at step 60", "07_custom_metric_and_rule": "MY101 fired: the mean of the stream",
-    "08_lr_sensitivity": "LR sensitivity",
+    "08_lr_sensitivity": "LR sensitivity", "09_black_box": "skip_batch averts it",
 }  # fmt: skip
 pytestmark = pytest.mark.skipif(not EXAMPLES.exists(), reason="the sources are out of reach")
 

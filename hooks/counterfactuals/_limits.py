@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from stabilitylens.hooks.blackbox import Evidence
 from stabilitylens.hooks.counterfactuals._trial import Course
-from stabilitylens.incidents._online import LEAST, OnlineDetector
+from stabilitylens.incidents._online import LEAST, loss_limit, norm_limit
 
 #: a norm that is measured here and the recorded one are the same if they differ by less than this share. *Heuristic*:
 #: both are rounded otherwise, and a norm of a part of the parameters differs by more.
@@ -64,11 +64,9 @@ class Limits:
 
 def limits_of(evidence: Evidence, baseline: Course) -> Limits:
     """The limits of an incident, from the steps before it that were recorded."""
-    detector, losses = OnlineDetector(), before(evidence, "loss")
-    for loss in losses:
-        detector.update(loss, None)
+    losses = before(evidence, "loss")
     at = evidence.scalar(evidence.step, "loss")
-    limit, words = _between(losses, at, detector.limits()[0], "spike" in evidence.manifest.kinds)
+    limit, words = _between(losses, at, loss_limit(losses), "spike" in evidence.manifest.kinds)
     norm, clipped = _norm_limit(evidence, baseline)
     middle = median(losses) if losses else 0.0
     return Limits(limit, math.sqrt(middle * limit) if middle > 0 else math.inf, norm, clipped, words)
@@ -86,13 +84,13 @@ def _between(past: list[float], at: float | None, known: float, it: bool) -> tup
     ``it`` says that this series is what went wrong.
     """
     high = at is not None and at > 0 and (not math.isfinite(at) or at > known)
+    calm = max((v for v in past if it and (at is None or not v >= at)), default=-math.inf)  # it raised no alarm, so it is none now
     if math.isfinite(known) and (high or not it):
-        # what raised no alarm before the incident, when more steps were known than are kept, is none now
-        calm = max((v for v in past if at is None or not v >= at), default=known) if it else known
         return max(known, calm), f"the limit of the {len(past)} steps before that were kept"
     middle = median(past) if past else 0.0
     if at is not None and math.isfinite(at) and at > middle > 0:
-        return math.sqrt(middle * at), f"halfway, as a factor, from the median before, {middle:.3g}, to the {at:.3g} of the incident"
+        words = f"halfway, as a factor, from the median before, {middle:.3g}, to the {at:.3g} of the incident"
+        return max(math.sqrt(middle * at), calm), words
     return math.inf, f"no limit: fewer than {LEAST} steps before were kept, so only a value that is not finite counts"
 
 
@@ -111,7 +109,4 @@ def _norm_limit(evidence: Evidence, baseline: Course) -> tuple[float | None, boo
     recorded, here = evidence.scalar(last, name), own.get(last, math.nan)
     agree = recorded is not None and (abs(recorded - here) <= SAME * abs(here) or not math.isfinite(recorded) and not math.isfinite(here))
     past = before(evidence, name) if agree else [n for step, n in own.items() if step < last and math.isfinite(n)]
-    detector = OnlineDetector()
-    for norm in past:
-        detector.update(None, norm)
-    return _between(past, here, detector.limits()[1], True)[0], clipped
+    return _between(past, here, norm_limit(past), True)[0], clipped

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 from statistics import median
 
 from stabilitylens.incidents._curve import SCALE_FLOOR
@@ -21,6 +22,27 @@ LEAST = 8
 MAD = 1.4826
 #: an ordinary log gradient norm strays further than a loss: one step in 200 exceeds 6 sigma in healthy runs. *Heuristic*.
 GRADIENT = 8.0
+
+
+def _far_above(logs: Collection[float], threshold: float) -> float:
+    level = median(logs)
+    noise = MAD * median(abs(x - level) for x in logs)
+    return level + threshold * max(noise, SCALE_FLOOR)
+
+
+def loss_limit(past: Collection[float]) -> float:
+    """Above which a loss smells after these, none of which did; infinite where they are too few to tell."""
+    return _limit_after(past, SINGLE)
+
+
+def norm_limit(past: Collection[float]) -> float:
+    """The same of a gradient norm."""
+    return _limit_after(past, GRADIENT)
+
+
+def _limit_after(past: Collection[float], threshold: float) -> float:
+    logs = [math.log(value) for value in past if value > 0 and math.isfinite(value)]
+    return math.exp(_far_above(logs, threshold)) if len(logs) >= LEAST else math.inf
 
 
 class _Level:
@@ -47,14 +69,8 @@ class _Level:
         """Whether a value is far above the past, of which it stays no part."""
         return len(self._past) >= LEAST and value > 0 and math.log(value) > self._limit()
 
-    def limit(self) -> float:
-        """The value that stands out from here on; infinite while too little is known."""
-        return math.exp(self._limit()) if len(self._past) >= LEAST else math.inf
-
     def _limit(self) -> float:
-        level = median(self._past)
-        noise = MAD * median(abs(x - level) for x in self._past)
-        return level + self._threshold * max(noise, SCALE_FLOOR)
+        return _far_above(self._past, self._threshold)
 
 
 class OnlineDetector:
@@ -79,10 +95,6 @@ class OnlineDetector:
         if grad_norm is not None and not skipped and self._judge(grad_norm, self._gradient):
             found.add("grad_spike" if math.isfinite(grad_norm) else "nonfinite")
         return frozenset(found)
-
-    def limits(self) -> tuple[float, float]:
-        """Above which a loss and a gradient norm would smell now; infinite while too little is known."""
-        return self._loss.limit(), self._gradient.limit()
 
     def gradient_is_far(self, grad_norm: float) -> bool:
         """Whether a gradient norm would smell, without taking it in."""
