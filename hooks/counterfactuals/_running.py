@@ -28,7 +28,8 @@ def counterfactuals(
     Every run begins at the snapshot before the incident and does the steps up to the incident's, and some more. The first
     changes nothing: it has to show the incident again, or nothing is tried. A change averts it if from the snapshot on no loss
     exceeds what the steps before the incident allow, and loss and weights stay finite. The price is the mean loss of the
-    steps after, on the same batches for all. The table is also written beside the incident's folder, where
+    steps after, on the same batches for all. An incident that comes by chance, as the spikes of the gradient do that attention
+    with very large logits makes, is averted for a while by almost any change; a larger ``after`` tells what keeps it away. The table is also written beside the incident's folder, where
     :func:`stabilitylens.postmortem` finds it. The model and the optimizer are left in the state just before the incident's step.
 
     Args:
