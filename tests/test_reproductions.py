@@ -22,6 +22,7 @@ from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._claim import Numbers, Picture, Table
 from stabilitylens.reproductions._markdown import cell
 from stabilitylens.reproductions._popular import POPULAR, Popular
+from stabilitylens.reproductions._store import what_measures
 from stabilitylens.reproductions._training import Trial
 
 #: a third of the ledger that needs no long training; the others run by `stabilitylens reproduce all --quick`
@@ -175,6 +176,23 @@ def await_(condition: Callable[[], bool]) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("it did not happen within five minutes")
+
+
+CODE = '''"""A page."""
+@claim(says="one", quick=Plan({}, seeds=3, seconds=5))
+@torch.no_grad()
+def measure(cell, seed, folder):
+    """What it does."""
+    return {"value": 1.0}
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [("A page.", "Another.", True), ("What it does.", "More.", True), ("seconds=5", "seconds=9", True), ("1.0", "2.0", False), ("@torch.no_grad()", "", False)],
+)
+def test_only_code_that_measures_makes_a_result_stale(old: str, new: str, same: bool):
+    assert (what_measures(CODE.replace(old, new)) == what_measures(CODE)) == same
 
 
 def test_what_cannot_run_is_said_and_the_ledger_reads_back(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import json
@@ -20,9 +21,21 @@ from stabilitylens.reproductions._claim import Claim, Mode, Numbers
 SHARED = ("_alone", "_choices", "_data", "_initial", "_model", "_parts", "_place", "_training")
 
 
+def what_measures(source: str) -> str:
+    """Code without its docstrings and without what is claimed, expected and planned: changing those changes no measurement."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = [each for each in node.decorator_list if not ast.unparse(each).startswith("claim(")]
+    return ast.unparse(tree)
+
+
 @cache
 def _shared() -> str:
-    return "".join(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in SHARED)
+    paths = (Path(__file__).with_name(f"{name}.py") for name in SHARED)
+    return "".join(what_measures(path.read_text(encoding="utf-8")) for path in paths)
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,8 @@ class Job:
 
     @property
     def fingerprint(self) -> str:
-        """Of the set-up and of the files that measure: a result of another one is not used."""
-        source = inspect.getsource(sys.modules[self.claim.measure.__module__]) + _shared()
+        """Of the set-up and of the code that measures: a result of another one is not used."""
+        source = what_measures(inspect.getsource(sys.modules[self.claim.measure.__module__])) + _shared()
         setup = repr(self.claim.plan(self.mode).cells[self.cell])
         return hashlib.sha256(f"{__version__}{source}{setup}".encode()).hexdigest()[:16]
 
