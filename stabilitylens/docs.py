@@ -74,9 +74,28 @@ def suspects_md() -> str:
     intro = (
         "What may have caused an incident. Each suspect weighs what speaks for it and against it as log odds on a prior; weights and "
         "priors are heuristic, since no public collection of incidents with known causes is large enough to fit them. Scores need not "
-        "add up to 1. `stabilitylens explain NAME` prints one of these pages."
+        "add up to 1. Where the black box has dumped the incident and `stabilitylens.counterfactuals` was run on it, what averts it "
+        "and what does not moves its suspect's log odds by the weight that [its page](counterfactuals.md) states: of several tests of "
+        "a suspect the strongest that averts it counts, and where none does the strongest counts against it. Where more than half of "
+        "all changes avert it, none says more than 0.5. `stabilitylens explain NAME` prints one of these pages."
     )
     return _document("Suspects", intro, ["| suspect | what it is |", "|---|---|", *rows], [suspect_page(member) for member in ours])
+
+
+def counterfactuals_md() -> str:
+    """The pages of all counterfactuals of this package, after a table of them; the only page that needs torch."""
+    from stabilitylens.hooks.counterfactuals import COUNTERFACTUALS
+
+    ours = [member for member in COUNTERFACTUALS if _is_ours(member.act)]
+    cells = [(f"[{c.name}](#{_anchor(c.name)})", f"[{c.suspect}](suspects.md#{c.suspect})" if c.suspect else "–", f"{c.weight:g}") for c in ours]
+    intro = (
+        "Suspected cures that `stabilitylens.counterfactuals(incident, model, optimizer, step_fn)` tries on a dumped incident, each from "
+        "the snapshot before it. The table says which avert it and at what price in loss. A verdict is evidence for its suspect or "
+        "against it, by the stated weight in nats of log odds (*heuristic*). One is added as a file in `hooks/counterfactuals/`, or "
+        "through an entry point in the group `stabilitylens.hooks.counterfactuals`."
+    )
+    table = ["| counterfactual | tests the suspect | weight |", "|---|---|---|", *(f"| {' | '.join(cell)} |" for cell in cells)]
+    return _document("Counterfactuals", intro, table, [f"# {member.name}\n\n{member.page}\n" for member in ours])
 
 
 def _is_ours(function: object) -> bool:
@@ -93,7 +112,10 @@ def _document(title: str, intro: str, table: list[str], pages: list[str]) -> str
     return "\n".join([f"# {title}", "", NOTE, "", intro, "", *table, "", *lower])
 
 
-FILES = {"rules.md": rules_md, "metrics.md": metrics_md, "formats.md": formats_md, "recipes.md": recipes_md, "suspects.md": suspects_md}
+FILES = {
+    "rules.md": rules_md, "metrics.md": metrics_md, "formats.md": formats_md, "recipes.md": recipes_md, "suspects.md": suspects_md,
+    "counterfactuals.md": counterfactuals_md,
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,8 +29,10 @@ def counterfactuals(
     changes nothing: it has to show the incident again, or nothing is tried. A change averts it if from the snapshot on no loss
     exceeds what the steps before the incident allow, and loss and weights stay finite. The price is the mean loss of the
     steps after, on the same batches for all. An incident that comes by chance, as the spikes of the gradient do that attention
-    with very large logits makes, is averted for a while by almost any change; a larger ``after`` tells what keeps it away. The table is also written beside the incident's folder, where
-    :func:`stabilitylens.postmortem` finds it. The model and the optimizer are left in the state just before the incident's step.
+    with very large logits makes, is averted for a while by almost any change; a larger ``after`` tells what keeps it away.
+
+    The table is also written beside the incident's folder, where :func:`stabilitylens.postmortem` finds it. The model and the
+    optimizer are left in the state just before the incident's step.
 
     Args:
         incident, model, optimizer, step_fn, scheduler, scaler: as for :func:`stabilitylens.replay`.
