@@ -86,6 +86,7 @@ def test_a_learning_rate_that_jumps_is_averted_by_keeping_it(tmp_path):
     assert top(tmp_path, "learning-rate")[1] == 0 and top(tmp_path, "bad-batch")[0] < 0.1
 
 
+@pytest.mark.grid  # one seed of five raises an alarm, and which one depends on the processor's arithmetic
 def test_attention_logits_that_have_grown_are_averted_by_clipping_them(tmp_path):
     incident = caught("attention", tmp_path, "grad_spike", seed=4)
     replayed_elsewhere("attention", incident)
