@@ -252,13 +252,14 @@ class Lens(BlackBoxCalls):
         rows = self._rows()
         loss_scale = float(self._updates.scalars.get("loss_scale", 1.0))
         if self._together is not None:
-            self._together.sample(self.step_number, rows, self._updates.rates, loss_scale)
+            self._note_sample(self.step_number, self._together.sample(self.step_number, rows, self._updates.rates, loss_scale))
             return
         self._recorder.flush()
         if rows is not None:
             layout = self._layout()
             arrays = compute(assemble(rows, layout, self._updates.rates, loss_scale), self._metrics)
             self._recorder.sample(self.step_number, arrays, layout, self._taps, self._parameters)
+            self._note_sample(self.step_number, arrays)
 
     @guarded("reading what the taps left")
     def _rows(self) -> dict[str, dict[Hashable, np.ndarray]]:

@@ -57,9 +57,13 @@ class Together:
         """Whether there is any use in sampling on this process."""
         return self._ranks.samples
 
-    def sample(self, step: int, rows: Rows | None, rates: dict[int, float], loss_scale: float) -> None:
-        """Combine what every process saw at a step, and record it on the one that writes."""
-        self._gather(step, self._contribution(rows, rates), loss_scale)
+    def sample(self, step: int, rows: Rows | None, rates: dict[int, float], loss_scale: float) -> dict[str, np.ndarray]:
+        """Combine what every process saw at a step, and record it on the one that writes.
+
+        Returns:
+            The arrays of the step; none where this process does not write.
+        """
+        return self._gather(step, self._contribution(rows, rates), loss_scale)
 
     @guarded("combining the scalars of several steps")
     def between(self, step: int) -> None:
@@ -74,15 +78,14 @@ class Together:
             self._gather(step - 1, None, 1.0, patience=PARTING)
         self._ranks.leave()
 
-    def _gather(self, step: int, given: Contribution | None, loss_scale: float, patience: float | None = None) -> None:
+    def _gather(self, step: int, given: Contribution | None, loss_scale: float, patience: float | None = None) -> dict[str, np.ndarray]:
         plan = self._ranks.plan
         whole = self._ranks.gather(step, self._recorder.take(), given, patience=patience)
         if self._ranks.plan is not plan and self._ranks.plan is not None:
             names = self._parameters.names
             self._parameters.counted = {i for i, name in enumerate(names) if self._ranks.contributes(name)}
             self._recorder.anatomy = self._ranks.plan.anatomy
-        if self._ranks.writes:
-            self._record(step, whole, loss_scale, given)
+        return self._record(step, whole, loss_scale, given) if self._ranks.writes else {}
 
     # what this process contributes
 
@@ -135,7 +138,7 @@ class Together:
 
     # the record
 
-    def _record(self, step: int, whole: Whole, loss_scale: float, given: Contribution | None) -> None:
+    def _record(self, step: int, whole: Whole, loss_scale: float, given: Contribution | None) -> dict[str, np.ndarray]:
         arrays: dict[str, np.ndarray] = {}
         if whole.rows is not None:
             subject, taps, parameters, rates = self._views(whole, given)
@@ -150,6 +153,7 @@ class Together:
             self._recorder.sample(step, arrays | whole.arrays, layout, taps, parameters, subject)
         for kind, text in whole.events:
             self._recorder.event(step, kind, text)
+        return arrays
 
     def _views(self, whole: Whole, given: Contribution | None) -> tuple[WholeSubject, WholeTaps, WholeParameters, dict[int, float]]:
         """The whole model in place of this process's part of it."""

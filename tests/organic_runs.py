@@ -26,14 +26,13 @@ class Case:
     """One training.
 
     Attributes:
-        rate: learning rate of a step. queries: how much higher that of the query and key projections is.
+        rate: learning rate of a step.
         batch: makes what a step is given of the text and of the text one byte on.
         prepare: changes the model that is built.
     """
 
     steps: int
     rate: Callable[[int], float]
-    queries: float = 1.0
     batch: Callable[[int, Batch], Batch] = lambda step, batch: batch
     choices: Choices = field(default_factory=lambda: Choices(depth=2, width=32, heads=2, context=64))
     rows: int = 8
@@ -74,7 +73,7 @@ CASES = {
     "healthy": Case(100, warm(1e-2)),
     "bad_batch": Case(93, warm(1e-2), batch=random_bytes),
     "lr_jump": Case(97, jump),
-    "attention": Case(160, warm(1e-2), queries=30.0),
+    "attention": Case(40, warm(0.3), choices=Choices(depth=2, width=64, heads=2, context=64)),
     "fp16": Case(40, warm(0.1), fp16=True, prepare=enlarge, snapshot_every=4),
 }  # fmt: skip
 
@@ -82,9 +81,7 @@ CASES = {
 def parts(case: Case, seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     model = fresh(case.choices, seed)
     case.prepare(model)
-    sharp = [p for name, p in model.named_parameters() if name.endswith((".q.weight", ".k.weight"))]
-    others = [p for p in model.parameters() if all(p is not q for q in sharp)]
-    return model, torch.optim.AdamW([{"params": others}, {"params": sharp}], 1e-3, betas=(0.9, 0.95))
+    return model, torch.optim.AdamW(model.parameters(), 1e-3, betas=(0.9, 0.95))
 
 
 def stepping(case: Case, lens: Any = None) -> Callable[[nn.Module, torch.optim.Optimizer, list[Batch]], Tensor]:
@@ -120,8 +117,8 @@ def train(name: str, seed: int, folder: Path) -> list[float]:
     with sl.attach(model, optimizer, folder, every=10, blackbox=sl.BlackBox(snapshot_every=case.snapshot_every)) as lens:
         step_fn = stepping(case, lens)
         for step, batch in batches(case, seed):
-            for group, factor in zip(optimizer.param_groups, (1.0, case.queries), strict=True):
-                group["lr"] = case.rate(step) * factor
+            for group in optimizer.param_groups:
+                group["lr"] = case.rate(step)
             lens.batch(batch, ids=[f"window {step}.{row}" for row in range(case.rows)])
             loss = step_fn(model, optimizer, [batch])
             lens.step(loss)

@@ -86,14 +86,13 @@ def test_a_learning_rate_that_jumps_is_averted_by_keeping_it(tmp_path):
     assert top(tmp_path, "learning-rate")[1] == 0 and top(tmp_path, "bad-batch")[0] < 0.1
 
 
-@pytest.mark.grid  # one seed of five raises an alarm, and which one depends on the processor's arithmetic
 def test_attention_logits_that_have_grown_are_averted_by_clipping_them(tmp_path):
-    incident = caught("attention", tmp_path, "grad_spike", seed=4)
+    incident = caught("attention", tmp_path, "attention_logits")
     replayed_elsewhere("attention", incident)
-    table = tried("attention", incident, names=["qk_clip", "qk_norm", "skip_batch", "clip_harder", "z_loss"], after=24)
+    table = tried("attention", incident, names=["qk_clip", "qk_norm", "skip_batch", "halve_lr", "z_loss"])
     found = verdicts(table)
-    assert found["qk_clip"] == "averts" and {found[n] for n in ("skip_batch", "clip_harder", "z_loss")} == {"does not avert"}, str(table)
-    assert max(table["qk_clip"].norms.values()) < 0.5 * table.norm_limit
+    assert found["qk_clip"] == found["qk_norm"] == "averts", str(table)
+    assert {found[n] for n in ("skip_batch", "halve_lr", "z_loss")} == {"does not avert"}, str(table)
 
 
 def test_an_overflow_of_fp16_is_averted_by_fp32(tmp_path):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.blackbox import folder
-from stabilitylens.hooks.blackbox.alarm import Alarm
+from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS, Alarm
 from stabilitylens.hooks.blackbox.crowd import Alone, Apart
 from stabilitylens.hooks.blackbox.dumping import Dump, dump
 from stabilitylens.hooks.blackbox.evidence import INCIDENTS
@@ -172,7 +173,14 @@ class Box:
                     record.scalars = known
             if kinds:
                 trouble.append((number, sorted(kinds)))
-        return trouble
+        return trouble + [(step, [ATTENTION_LOGITS]) for step in self._alarm.sampled()]
+
+    @guarded("the black box")
+    def note_sample(self, step: int, arrays: Mapping[str, Any]) -> None:
+        """Look at what a sampled step showed; what is found is dumped when the next step ends."""
+        logits = arrays.get("max_attn_logit/attention_head")
+        if logits is not None and np.isfinite(logits).any():
+            self._alarm.note_logits(step, float(np.nanmax(logits)))
 
     # dumping
 

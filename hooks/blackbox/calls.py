@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,6 +45,10 @@ class BlackBoxCalls:
     def _keep_step(self, step: int, scalars: dict[str, Any]) -> None:
         if self.box is not None:
             self.box.end_step(step, scalars)
+
+    def _note_sample(self, step: int, arrays: Mapping[str, Any]) -> None:
+        if self.box is not None:
+            self.box.note_sample(step, arrays)
 
     def batch(self, batch: Batch, ids: Any = None) -> Batch:
         """Keep a micro-batch for a replay, in place of what the model's forward is called with. Call it before the forward.

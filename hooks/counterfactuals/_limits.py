@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from stabilitylens.hooks.blackbox import Evidence
+from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
 from stabilitylens.hooks.counterfactuals._trial import Course
 from stabilitylens.incidents._online import LEAST, loss_limit, norm_limit
+from stabilitylens.rules._logits import LOGIT_HIGH
 
 #: a norm that is measured here and the recorded one are the same if they differ by less than this share. *Heuristic*:
 #: both are rounded otherwise, and a norm of a part of the parameters differs by more.
@@ -28,6 +30,8 @@ class Limits:
         norm: of the gradient; None where the gradient is not what went wrong.
         clipped: whether it is the norm that the optimizer saw.
         words: where the limit of the loss comes from.
+        logit: largest attention logit from the incident's step on; None where that is not what went wrong.
+        last: the incident's step.
     """
 
     loss: float
@@ -35,13 +39,21 @@ class Limits:
     norm: float | None
     clipped: bool
     words: str
+    logit: float | None = None
+    last: int = 0
 
     def bad(self, course: Course, step: int) -> bool:
         """Whether a step of a trial is an incident."""
         loss = course.losses[step]
         if not math.isfinite(loss) or loss > self.loss:
             return True
+        if self._sharp(course, step):
+            return True
         return self.norm is not None and not self._norm(course, step) <= self.norm
+
+    def _sharp(self, course: Course, step: int) -> bool:
+        """Before the incident's step logits were on their way up already, and no change undoes that at once."""
+        return self.logit is not None and step >= self.last and not course.logits.get(step, math.nan) <= self.logit
 
     def _norm(self, course: Course, step: int) -> float:
         return (course.stepped if self.clipped else course.norms)[step]
@@ -55,7 +67,8 @@ class Limits:
         after = [loss for step, loss in course.losses.items() if step > last]
         if first is not None:
             high = not math.isfinite(course.losses[first]) or course.losses[first] > self.loss
-            what, value = ("loss", course.losses[first]) if high else ("gradient norm", self._norm(course, first))
+            other = ("largest attention logit", course.logits[first]) if self._sharp(course, first) else None
+            what, value = ("loss", course.losses[first]) if high else other or ("gradient norm", self._norm(course, first))
             return f"{what} {value:.4g} at step {first}"
         if len(after) >= SEVERAL and fmean(after) > self.level:
             return "the loss stays up"
@@ -69,7 +82,9 @@ def limits_of(evidence: Evidence, baseline: Course) -> Limits:
     limit, words = _between(losses, at, loss_limit(losses), "spike" in evidence.manifest.kinds)
     norm, clipped = _norm_limit(evidence, baseline)
     middle = median(losses) if losses else 0.0
-    return Limits(limit, math.sqrt(middle * limit) if middle > 0 else math.inf, norm, clipped, words)
+    logit = LOGIT_HIGH if ATTENTION_LOGITS in evidence.manifest.kinds else None
+    words += f", and attention logits of at most {logit:g} from step {evidence.step} on" if logit is not None else ""
+    return Limits(limit, math.sqrt(middle * limit) if middle > 0 else math.inf, norm, clipped, words, logit, evidence.step)
 
 
 def before(evidence: Evidence, name: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stabilitylens.hooks.blackbox import Evidence, Rerun
+from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
 from stabilitylens.hooks.blackbox.plain import mapped
 from stabilitylens.hooks.blackbox.restoring import set_group
 from stabilitylens.hooks.counterfactuals._member import Counterfactual
@@ -51,12 +53,14 @@ class Course:
         losses: of each step that was run.
         norms, stepped: of all gradients, before the loop clipped them and as the optimizers saw it.
         finite: whether every parameter is, at the end.
+        logits: the largest attention logit, where that is what went wrong.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
     norms: dict[int, float] = field(default_factory=dict)
     stepped: dict[int, float] = field(default_factory=dict)
     finite: bool = True
+    logits: dict[int, float] = field(default_factory=dict)
 
 
 class Trial:
@@ -120,6 +124,7 @@ class Trial:
         with self.stack:
             self._rerun.restore()
             self._rates = {id(group): mapped({k: v for k, v in group.items() if k != "params"}, copied) for group in self.groups()}
+            largest = self._largest()  # before the change is made, so that it is seen with it
             if self._act is not None:
                 self._act(self)
             norms = GradientNorms(self.optimizers, self._rerun.scale, self.stack)
@@ -131,10 +136,27 @@ class Trial:
                 number, batches = lent.get(step, (step, None))
                 course.losses[step] = self._rerun.run(number, batches, change=self._changed(step))
                 course.norms[step], course.stepped[step] = norms.of_step()
+                if largest is not None:
+                    course.logits[step] = largest()
             course.finite = all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
             for check in self._checks:
                 check()
         return course
+
+    def _largest(self) -> Callable[[], float] | None:
+        """What tells the largest attention logit of a step that has ended, where that is what went wrong."""
+        if ATTENTION_LOGITS not in self.evidence.manifest.kinds:
+            return None
+        from stabilitylens.hooks.counterfactuals._attention import AttentionView
+
+        view = AttentionView(self)
+
+        def largest() -> float:
+            found = max((float(x.max()) for x in view.largest.values()), default=math.nan)
+            view.forget()
+            return found
+
+        return largest
 
     def _changed(self, step: int) -> Callable[[dict[str, Any]], None]:
         """Each group as it was at a step, after the incident as at the incident's, and then what the counterfactual changes.

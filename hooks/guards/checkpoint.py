@@ -38,8 +38,8 @@ def _save(path: Path, step: int, model: nn.Module, optimizers: list[Optimizer]) 
 
 
 def _save_together(path: Path, step: int, model: nn.Module, optimizers: list[Optimizer]) -> None:
-    from torch.distributed import checkpoint as together
     from torch.distributed.checkpoint.state_dict import get_state_dict
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     weights, states = get_state_dict(model, optimizers)
-    together.save({"step": step, "model": weights, "optimizers": states}, checkpoint_id=str(path))
+    save({"step": step, "model": weights, "optimizers": states}, checkpoint_id=str(path))
