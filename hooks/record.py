@@ -76,7 +76,7 @@ class Recorder:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
         self._header = Header(
             created=time.time(),
-            metrics={m.name: m.meta for m in METRICS} | (RANK_METRICS if ranks else {}),
+            metrics={m.name: m.meta for m in METRICS if not m.opt_in or m in metrics} | (RANK_METRICS if ranks else {}),
             labels={"layer": tuple(subject.blocks)},
             anatomy=anatomy,
             recipe=recipe,
