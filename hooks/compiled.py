@@ -65,6 +65,7 @@ def _watched_sdpa(*args: Any, **kwargs: Any) -> Tensor:
     return _SDPA(*args, **kwargs)
 
 
+_watched_sdpa.__wrapped__ = _SDPA  # type: ignore[attr-defined]
 #: what the operators claim to change, so that they are kept and stay in order
 _ORDER = torch.zeros(())
 _USERS = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +23,10 @@ After = Callable[[Function, tuple[Any, ...], dict[str, Any], Any], None]
 
 
 def named(*names: str) -> frozenset[Function]:
-    """Every spelling of some torch functions: ``torch.x``, ``F.x``, ``Tensor.x``, ``Tensor.x_``."""
+    """Every spelling of some torch functions: ``torch.x``, ``F.x``, ``Tensor.x``, and what a wrapper in its place calls."""
     homes = (torch, F, Tensor)
-    found = (getattr(home, name, None) for home in homes for name in names)
-    return frozenset(f for f in found if f is not None)
+    found = [f for home in homes for name in names if (f := getattr(home, name, None)) is not None]
+    return frozenset(found) | frozenset(map(inspect.unwrap, found))
 
 
 def _transparent(function: types.FunctionType) -> Function:

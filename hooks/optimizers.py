@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Hooked = tuple[tuple[Any, ...], dict[str, Any]]
@@ -21,6 +21,11 @@ def unwrapped(optimizer: Any) -> Any:
     while (own := getattr(inner, "__dict__", {})) and "_optimizer_step_pre_hooks" not in own:
         inner = own.get("optimizer", own.get("_optimizer"))
     return inner if own else optimizer
+
+
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Those that an optimizer updates, in the order of its groups."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def after_closure(call: Callable[[], object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hooked | None:

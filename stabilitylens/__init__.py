@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from stabilitylens._postmortem import postmortem as postmortem
     from stabilitylens.hooks import Lens as Lens
     from stabilitylens.hooks import attach as attach
-    from stabilitylens.hooks.blackbox import BlackBox as BlackBox
-    from stabilitylens.hooks.blackbox import Replay as Replay
-    from stabilitylens.hooks.blackbox import replay as replay
+    from stabilitylens.hooks.blackbox.options import BlackBox as BlackBox
+    from stabilitylens.hooks.blackbox.replaying import replay as replay
+    from stabilitylens.hooks.blackbox.result import Replay as Replay
     from stabilitylens.hooks.counterfactuals import counterfactuals as counterfactuals
     from stabilitylens.hooks.fuse import fuse_norms as fuse_norms
     from stabilitylens.hooks.fuse import unfuse as unfuse
@@ -33,9 +33,9 @@ _HOMES = {
     "advise": "stabilitylens._advise",
     "attach": "stabilitylens.hooks",
     "Lens": "stabilitylens.hooks",
-    "BlackBox": "stabilitylens.hooks.blackbox",
-    "Replay": "stabilitylens.hooks.blackbox",
-    "replay": "stabilitylens.hooks.blackbox",
+    "BlackBox": "stabilitylens.hooks.blackbox.options",
+    "Replay": "stabilitylens.hooks.blackbox.result",
+    "replay": "stabilitylens.hooks.blackbox.replaying",
     "counterfactuals": "stabilitylens.hooks.counterfactuals",
     "fuse_norms": "stabilitylens.hooks.fuse",
     "unfuse": "stabilitylens.hooks.fuse",

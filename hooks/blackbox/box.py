@@ -26,9 +26,10 @@ from stabilitylens.hooks.blackbox.restoring import put_back
 from stabilitylens.hooks.blackbox.ring import MicroBatch, Ring, StepRecord
 from stabilitylens.hooks.blackbox.rolling import Rolling
 from stabilitylens.hooks.blackbox.setting import setting_of
-from stabilitylens.hooks.blackbox.snapshot import Snapshot, gradients_of, parameters_of, take
+from stabilitylens.hooks.blackbox.snapshot import Snapshot, gradients_of, take
 from stabilitylens.hooks.blackbox.splitting import apart
 from stabilitylens.hooks.guard import Guard, guarded
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.subject import Subject
 
 _NUMBERS = (bool, int, float, tuple, torch.Tensor)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from stabilitylens.hooks.blackbox.rerun import Rerun, skipped
-from stabilitylens.hooks.blackbox.snapshot import Snapshot, parameters_of
+from stabilitylens.hooks.blackbox.snapshot import Snapshot
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.shares import local
 from stabilitylens.kernels import sums_of_squares
 

@@ -119,6 +119,11 @@ def mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(value)
 
 
+def copied(value: Any) -> Any:
+    """A tensor of its own; anything else as it is."""
+    return value.clone() if isinstance(value, Tensor) else value
+
+
 def own_storage(value: Any) -> Any:
     """A tensor without the rest of the storage that it is a view of, which a file would hold too."""
     if isinstance(value, Tensor) and value.layout is torch.strided and value.untyped_storage().nbytes() > value.nbytes:
@@ -132,4 +137,4 @@ def as_given(value: Any) -> Any:
         return value[ARRAY].numpy().copy() if value.keys() == {ARRAY} else {k: as_given(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         return type(value)(as_given(v) for v in value)
-    return value.clone() if isinstance(value, Tensor) else value
+    return copied(value)

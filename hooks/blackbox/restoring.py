@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stabilitylens.errors import BadInput
-from stabilitylens.hooks.blackbox.plain import mapped
+from stabilitylens.hooks.blackbox.plain import copied, mapped
 from stabilitylens.hooks.blackbox.sharded import shard_as
-from stabilitylens.hooks.blackbox.snapshot import Snapshot, named_tensors, parameters_of
+from stabilitylens.hooks.blackbox.snapshot import Snapshot, named_tensors
 from stabilitylens.hooks.names import canonical_names
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.shares import local
 
 
@@ -38,7 +39,7 @@ def put_back(
     for i, optimizer in enumerate(optimizers if weights else ()):
         _put_back_optimizer(snapshot, i, optimizer)
     for scheduler, state in zip(schedulers, snapshot.others["schedulers"], strict=False):
-        scheduler.load_state_dict(mapped(state, _copy))
+        scheduler.load_state_dict(mapped(state, copied))
     if scaler is not None and snapshot.others["scaler"] is not None:
         numbers = {k: v.item() if isinstance(v, Tensor) else v for k, v in snapshot.others["scaler"].items()}
         scaler.load_state_dict(numbers)
@@ -46,10 +47,6 @@ def put_back(
     names, evaluating = canonical_names(model), set(snapshot.others["evaluating"])
     for path, module in model.named_modules():
         module.training = names[path] not in evaluating
-
-
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _placed(snapshot: Snapshot, place: str, saved: Tensor, like: Tensor, on_host: bool = False) -> Tensor:
@@ -67,7 +64,7 @@ def _put_back_optimizer(snapshot: Snapshot, number: int, optimizer: Optimizer) -
             optimizer.state[parameter] = {
                 k: _placed(snapshot, f"optimizer {number}.{i}.{k}", v, parameter, (i, k) in on_host)
                 if isinstance(v, Tensor)
-                else mapped(v, _copy)
+                else mapped(v, copied)
                 for k, v in state["state"][i].items()
             }
     for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
@@ -81,7 +78,7 @@ def set_group(group: dict[str, Any], values: dict[str, Any]) -> None:
             with torch.no_grad():
                 group[key].copy_(value if isinstance(value, Tensor) else torch.tensor(value))
         else:
-            group[key] = _copy(value)
+            group[key] = copied(value)
 
 
 def check_model(snapshot: Snapshot, tensors: dict[str, Tensor]) -> None:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-#: sigma of a Gaussian over its median absolute deviation
-MAD = 1.4826
+from stabilitylens.incidents._online import MAD
 
 
 def sigma_above(value: float, others: Iterable[float], floor: float) -> float:

@@ -14,6 +14,7 @@ from torch.utils.weak import TensorWeakRef
 from stabilitylens.hooks.blackbox.plain import Keeping, mapped
 from stabilitylens.hooks.blackbox.sharded import is_spread
 from stabilitylens.hooks.names import canonical_names
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.shares import local
 
 _ENDLESS = 1 << 62
@@ -140,11 +141,6 @@ def _optimizer(keeping: _Copying, place: str, optimizer: Optimizer) -> dict[str,
 def group_of(keeping: _Copying, place: str, group: dict[str, Any]) -> dict[str, Any]:
     """A parameter group without its parameters, and how many those are."""
     return {k: keeping.value(f"{place} group.{k}", v) for k, v in group.items() if k != "params"} | {"params": len(group["params"])}
-
-
-def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """Its parameters, in the order of its groups."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def scaler_state(scaler: Any) -> dict[str, Any]:

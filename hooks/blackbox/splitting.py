@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.blackbox.sharded import likes, read_shards, shard_as
-from stabilitylens.hooks.blackbox.snapshot import Snapshot, named_tensors, parameters_of
+from stabilitylens.hooks.blackbox.snapshot import Snapshot, named_tensors
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.shares import local
 
 

@@ -11,8 +11,9 @@ from typing import Literal
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.measuring import Measured, Measuring
 from stabilitylens.hooks.blackbox.rerun import Rerun
-from stabilitylens.hooks.blackbox.sigma import MAD, sigma_above
+from stabilitylens.hooks.blackbox.sigma import sigma_above
 from stabilitylens.hooks.blackbox.snapshot import Snapshot
+from stabilitylens.incidents._online import MAD
 
 #: sigma above an earlier batch at an earlier state from which a loss or a gradient norm is bad. *Heuristic*: as a spike is.
 BAD = 6.0

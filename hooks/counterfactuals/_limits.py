@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from stabilitylens.hooks.blackbox import Evidence
 from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
+from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.counterfactuals._trial import Course
 from stabilitylens.incidents._online import LEAST, loss_limit, norm_limit
 from stabilitylens.rules._logits import LOGIT_HIGH

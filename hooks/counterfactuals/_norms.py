@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from stabilitylens.hooks.guards._gradients import norm_of, parameters_of
+from stabilitylens.hooks.guards._gradients import norm_of
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.shares import local
 
 

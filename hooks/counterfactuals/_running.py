@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from stabilitylens.errors import BadInput
-from stabilitylens.hooks.blackbox import Evidence, Rerun
-from stabilitylens.hooks.blackbox.rerun import StepFunction, check
+from stabilitylens.hooks.blackbox.evidence import Evidence
+from stabilitylens.hooks.blackbox.rerun import Rerun, StepFunction, check
 from stabilitylens.hooks.counterfactuals._limits import Limits, before, limits_of
 from stabilitylens.hooks.counterfactuals._member import COUNTERFACTUALS, Counterfactual, NotApplicable
 from stabilitylens.hooks.counterfactuals._table import Row, Table, Verdict

@@ -10,20 +10,16 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from stabilitylens.hooks.blackbox import Evidence, Rerun
 from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
-from stabilitylens.hooks.blackbox.plain import mapped
+from stabilitylens.hooks.blackbox.evidence import Evidence
+from stabilitylens.hooks.blackbox.plain import copied, mapped
+from stabilitylens.hooks.blackbox.rerun import Rerun
 from stabilitylens.hooks.blackbox.restoring import set_group
 from stabilitylens.hooks.counterfactuals._member import Counterfactual
 from stabilitylens.hooks.counterfactuals._norms import GradientNorms
-
-
-def copied(value: Any) -> Any:
-    """A tensor of its own; anything else as it is."""
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from stabilitylens.hooks.counterfactuals._member import NotApplicable, counterfactual
 from stabilitylens.hooks.counterfactuals._trial import Trial
-from stabilitylens.hooks.guards._gradients import parameters_of
+from stabilitylens.hooks.optimizers import parameters_of
 
 
 @counterfactual()

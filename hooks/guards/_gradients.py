@@ -6,13 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.shares import local
 from stabilitylens.kernels import sums_of_squares
-
-
-def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """Those that an optimizer updates."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 class Hidden:

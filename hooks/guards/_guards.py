@@ -173,7 +173,7 @@ class Guards:
     def transient(self, kind: str, optimizer: Optimizer, norm: float) -> bool:
         """Whether a second run of a step shows, on every process, that the first went wrong by itself."""
         still = not math.isfinite(norm) or kind != "nonfinite" and self._gradients[id(optimizer)].gradient_is_far(norm)
-        return not self._agree(still)
+        return self._agree(still) is False  # None: nobody can tell for all of them
 
     # acting
 

@@ -12,6 +12,9 @@ from stabilitylens.run import Series
 #: the least noise that is believed, as a share of the level: large-batch pretraining has 0.5 to 1.2 %.
 #: Without a floor, rounded and constant losses have a scale of zero. *Heuristic*, from public logs.
 SCALE_FLOOR = 0.005
+#: a point this far out stands out. *Heuristic*: in 30 healthy public logs of averaged losses the worst has 5.5;
+#: healthy per-step losses of language models have 5 to 6 in 1,000 above 6 sigma, and those are outliers.
+SINGLE = 5.6
 
 #: the least share of the largest value that the median size may be, where the median itself is zero or next to it.
 #: *Heuristic*.

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Collection
 from statistics import median
 
-from stabilitylens.incidents._curve import SCALE_FLOOR
-from stabilitylens.incidents._scores import SINGLE
+from stabilitylens.incidents._curve import SCALE_FLOOR, SINGLE
 
 #: steps that the level and the noise are taken over. *Heuristic*: follows a schedule, outlives a spike.
 WINDOW = 64

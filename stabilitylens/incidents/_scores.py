@@ -15,15 +15,12 @@ from jaxtyping import Float
 from scipy.ndimage import median_filter, uniform_filter1d
 
 from stabilitylens.incidents._baseline import SCALE_WINDOW, expected, scale
-from stabilitylens.incidents._curve import Points
+from stabilitylens.incidents._curve import SINGLE, Points
 
 #: widths of the running means. *Heuristic*: recovered spikes in public logs last 2 to 68 points.
 MEANS = (5, 9, 17, 33, 65)
 #: a mean is read only where the curve is this many times as long. *Heuristic*.
 LENGTHS = 5
-#: a point this far out stands out. *Heuristic*: in 30 healthy public logs of averaged losses the worst has 5.5;
-#: healthy per-step losses of language models have 5 to 6 in 1,000 above 6 sigma, and those are outliers.
-SINGLE = 5.6
 #: two neighbours, both this far out, and means. *Heuristic*: Gaussian noise has such a pair in one of 300 runs of
 #: 1,000 points; the worst mean in 40 healthy public logs has 5.0.
 PAIR = 2.9
