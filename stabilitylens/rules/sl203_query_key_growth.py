@@ -30,7 +30,8 @@ def query_key_growth(evidence: Evidence) -> list[Fired]:
     Per attention call, by the median over its heads:
 
     - The product of `query_norm` and `key_norm` grew sixteenfold in this run and is rising or has stayed up,
-      while `value_norm` at most doubled, and the logits that this allows, ‖q‖·‖k‖·scale, are past 100: a warning.
+      while `value_norm` at most doubled, and ‖q‖·‖k‖·scale, the logit of a usual query and key that point the same way,
+      is past 100: a warning. Single queries and keys are longer, and their logits larger.
       Where the scale is not known the last part is left out, and confidence is lower.
     - `query_norm` or `key_norm` is 10 times that of the median layer: a warning if it at least doubled in this run,
       else information.
@@ -51,8 +52,8 @@ def query_key_growth(evidence: Evidence) -> list[Fired]:
     (<https://arxiv.org/abs/2507.20534>).
 
     ## Example
-    In layer 5 `query_norm` × `key_norm` grew 210-fold while `value_norm` grew 1.3-fold; logits of up to 480 are
-    possible.
+    In layer 5 `query_norm` × `key_norm` grew 210-fold while `value_norm` grew 1.3-fold; a usual query and key, aligned,
+    make a logit of 480.
 
     ## Known false positives
     - Biases on the key projection make the keys of some layers large by design; this shows as an outlier that did
@@ -110,7 +111,7 @@ def _judge(product: Track, values: Track, scale: float | None) -> Fired | None:
     if not grown or (bound is not None and bound <= LOGIT_WATCHED):
         return None
     where = product.since(PRODUCT_GROWTH * product.early)
-    possible = f"; logits of up to {number(bound)} are possible" if bound is not None else ""
+    possible = f"; a usual query and key, aligned, make a logit of {number(bound)}" if bound is not None else ""
     return Fired(
         "warning",
         f"query_norm × key_norm in {at(where)} grew {number(growth)}-fold while value_norm grew "

@@ -156,3 +156,8 @@ class Tab:
 
     def close(self) -> None:
         self.context.close()
+
+
+def is_yellow(colour: tuple[int, int, int]) -> bool:
+    """Whether a pixel has the colour of the largest values."""
+    return colour[0] > 200 and colour[1] > 200 and colour[2] < 90

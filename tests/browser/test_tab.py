@@ -14,7 +14,7 @@ import pytest
 
 from tests import run_builders as runs
 from tests.browser import recordings
-from tests.browser.driving import SCREENSHOTS, Tab, tensorboard
+from tests.browser.driving import SCREENSHOTS, Tab, is_yellow, tensorboard
 from tests.test_dashboard import record
 
 
@@ -42,10 +42,6 @@ def tab(browser: Any, address: str) -> Iterator[Tab]:
     yield found
     found.check()
     found.close()
-
-
-def is_yellow(colour: tuple[int, int, int]) -> bool:
-    return colour[0] > 200 and colour[1] > 200 and colour[2] < 90
 
 
 def test_a_spike_of_one_head_is_seen_at_full_zoom_out_and_opened_by_a_click(tab: Tab) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stabilitylens.writers.recording import RunWriter
 from tests import run_builders as runs
-from tests.browser.driving import PATIENCE, Tab, tensorboard
+from tests.browser.driving import PATIENCE, Tab, is_yellow, tensorboard
 from tests.test_dashboard import append, record
 
 
