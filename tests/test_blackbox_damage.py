@@ -206,3 +206,9 @@ def test_a_process_killed_while_it_dumps_leaves_no_half_incident(tmp_path):
         sl.attach(model, torch.optim.SGD(model.parameters()), run, blackbox=True).close()
         assert not list(incidents.glob(".*")), "what the dead process left behind is still there"
     assert half > 0, "no process was killed while it wrote"
+
+
+def test_a_run_in_which_nothing_was_dumped_is_said(tmp_path):
+    train("accumulating", tmp_path, steps=3, dump=False)
+    with pytest.raises(BadInput, match="nothing was dumped in the run"):
+        replay(tmp_path)

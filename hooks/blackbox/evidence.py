@@ -125,4 +125,6 @@ def _folder(given: str | PathLike[str]) -> Path:
     if not folder.is_dir():
         raise BadInput(f"{folder} is no folder; give that of a dumped incident, incidents/step_…")
     inside = dumped(folder / INCIDENTS) if not (folder / NAME).exists() else []
+    if not inside and (folder / INCIDENTS.parent).is_dir():
+        raise BadInput(f"nothing was dumped in the run {folder}: no step went wrong while a black box watched, and lens.dump() was not called")
     return inside[-1] if inside else folder
