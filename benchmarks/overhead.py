@@ -69,8 +69,9 @@ def ratio(a: list[float], b: list[float]) -> str:
     return f"{statistics.fmean(a) / statistics.fmean(b):.3f} ± {width:.3f} | {statistics.median(a) / statistics.median(b):.3f}"
 
 
-def measure(rows: list[Row], pairs: int) -> Iterator[str]:
+def measure(rows: list[Row], pairs: int, minutes: float) -> Iterator[str]:
     """A line of the table for each observer of one setting: limit, mean and median against bare, bare against bare."""
+    stop = time.monotonic() + 60 * minutes
     setting = SETTINGS[rows[0].setting]
     torch.manual_seed(0)
     model = setting.make()
@@ -81,12 +82,14 @@ def measure(rows: list[Row], pairs: int) -> Iterator[str]:
             batch = setting.batch()
             for loop in loops if i % 2 else reversed(loops):
                 loop.step(batch)
+            if time.monotonic() > stop and i > WARM_UP:
+                break
         bare, *seen, again = (loop.seconds[WARM_UP:] for loop in loops)
         for loop in loops:
             loop.close()
     for row, mine in zip(rows, seen, strict=True):
         limit = f"{row.limit:.3f}" if row.limit else ""
-        yield f"| {row.setting} | {row.what} | {limit} | {ratio(mine, bare)} | {ratio(again, bare)} | {1e3 * statistics.fmean(bare):.0f} |"
+        yield f"| {row.setting} | {row.what} | {limit} | {ratio(mine, bare)} | {ratio(again, bare)} | {1e3 * statistics.fmean(bare):.0f} | {len(bare)} |"
 
 
 def side_by_side(rows: Iterable[Row]) -> list[list[Row]]:
@@ -188,15 +191,16 @@ def main() -> None:
     rows = table()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after that long a model, with the pairs there are")
     parser.add_argument("--rows", nargs="*", choices=[*rows, "calls", "graphs", "layers", "written", "memory"])
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     wanted = [*rows, "calls", "graphs", "layers", "written", "memory"] if options.rows is None else options.rows
     print(f"torch {torch.__version__}, {options.threads} thread(s), {options.pairs} pairs")
-    print("| model | observer | limit | mean | median | bare/bare mean | median | bare step, ms |\n|---|---|---|---|---|---|---|---|")
+    print("| model | observer | limit | mean | median | bare/bare mean | median | bare step, ms | pairs |\n|---|---|---|---|---|---|---|---|---|")
     for group in side_by_side(rows[name] for name in wanted if name in rows):
-        print(*measure(group, options.pairs), sep="\n", flush=True)
+        print(*measure(group, options.pairs, options.minutes), sep="\n", flush=True)
     extra: dict[str, Callable[[], Iterator[str]]] = {
         "calls": lambda: map(idle_calls, ("llama-4x256", "gpt2-12x768")),
         "graphs": lambda: iter([graphs()]),
