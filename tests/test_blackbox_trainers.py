@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_trainers_huggingface import fit, gpt2
+from test_trainers_huggingface import arguments, fit, gpt2
 from torch import nn
-from training import Decoder, tokens
-from transformers import TrainerCallback
+from training import Decoder, llama, tokens
+from transformers import Trainer, TrainerCallback
 
 import stabilitylens as sl
+from stabilitylens.errors import BadInput
 from stabilitylens.hooks.trainers.huggingface import LensCallback
+from stabilitylens.hooks.trainers.huggingface_replay import replay_step
 
 
 class Dumping(TrainerCallback):
@@ -43,6 +45,49 @@ def test_hugging_face(tmp_path):
     found = sl.replay(tmp_path / "run", model, torch.optim.AdamW(groups), step, samples=False)
     assert found.step == 9 and len(found.losses) >= 5
     assert found.exact, found.difference
+
+
+class Scaling(Trainer):
+    """Scales its losses, as fp16 on a GPU has it."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+
+
+def again(folder, make=gpt2, kind=Trainer, **options):
+    """What a trainer of today makes of an incident of one of yesterday."""
+    trainer = kind(make(), arguments(folder, **options), train_dataset=[])
+    return sl.replay(folder / "run", trainer.model, trainer.create_optimizer(), replay_step(trainer))
+
+
+def dumped(folder, **options):
+    lens = LensCallback(folder / "run", blackbox=sl.BlackBox(snapshot_every=3))
+    fit(folder, observe=False, callbacks=[lens, Dumping(lens)], max_steps=9, **options)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"make": llama},
+        {"gradient_accumulation_steps": 3},
+        {"bf16": True, "gradient_accumulation_steps": 2},
+        {"kind": Scaling, "max_grad_norm": 0.0},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_a_trainers_own_step_is_replayed(options, tmp_path):
+    found = again(dumped(tmp_path, **options), **options)
+    assert found.step == 9 and len(found.losses) >= 5
+    assert found.exact, found.difference
+    assert found.samples is not None
+
+
+def test_labels_that_the_model_never_saw_are_said_to_be_missing(tmp_path):
+    options = {"label_smoothing_factor": 0.1}
+    with pytest.raises(BadInput, match=r"labels that the model was not called with.*lens\.batch\(\)"):
+        again(dumped(tmp_path, **options), **options)
 
 
 def test_lightning(tmp_path):
