@@ -38,5 +38,6 @@ def _subject(run: Run) -> Subject:
     anatomy, recipe = run.header.anatomy, run.header.recipe
     evidence = Evidence(run.path, anatomy=anatomy, recipe=recipe, run=run)
     incidents = tuple(detect(run))
-    around = tuple(contexts(run, incidents))
-    return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, incidents, contexts=around, dumps=dumps_of(run))
+    dumps = dumps_of(run)
+    around = tuple(contexts(run, incidents, dumps))
+    return Subject(run.path, tuple(judge(evidence)), anatomy, recipe, run, incidents, contexts=around, dumps=dumps)

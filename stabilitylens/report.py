@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.document import Document
-from stabilitylens.dumps import Dump
+from stabilitylens.dumps import Dump, of_incident
 from stabilitylens.findings import SEVERITIES, Finding, Severity, Verdict
 from stabilitylens.header import Coverage, Header
 from stabilitylens.incidents import Incident
@@ -30,7 +30,7 @@ class Subject:
         run: None in an audit.
         initial: in an audit, one forward and backward before training, if that was asked for.
         contexts: what happened around each incident; None for those that were not looked into.
-        dumps: what the black box kept of incidents, and which cures were tried on it.
+        dumps: what the black box kept of incidents, what their replays found, and which cures were tried on them.
     """
 
     name: str
@@ -64,6 +64,10 @@ class Subject:
         for finding in self.by_verdict("fired"):
             groups.setdefault(finding.code, []).append(finding)
         return list(groups.values())
+
+    def dump_of(self, incident: Incident) -> Dump | None:
+        """What the black box kept of an incident; None where it kept nothing of it."""
+        return of_incident(self.dumps, incident)
 
     @property
     def headline(self) -> str:

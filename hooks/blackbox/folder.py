@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from stabilitylens.beside import forget
 from stabilitylens.hooks.blackbox.manifest import NAME, Manifest, sha256
 
 PARTIAL = ".partial"
@@ -51,6 +52,7 @@ def finish(folder: Path, manifest: Manifest) -> Path:
     for inner in {p.parent for p in found} | {folder}:
         sync(inner)
     target = _free(folder.parent, manifest.step)
+    forget(target)  # of an incident of that name that somebody removed
     os.rename(folder, target)
     sync(target.parent)
     return target
@@ -115,6 +117,7 @@ def make_room(incidents: Path, budget: int, wanted: int) -> list[str]:
         shutil.rmtree(hidden, ignore_errors=True)
         os.rename(oldest, hidden)  # a removal that is interrupted leaves no half incident either
         shutil.rmtree(hidden, ignore_errors=True)
+        forget(oldest)
         gone.append(oldest.name)
     return gone
 

@@ -30,7 +30,8 @@ def replay(
 ) -> Replay:  # fmt: skip
     """Run a dumped incident again, to the bit on the same hardware and kernels, and name the first module that goes wrong.
 
-    The model and the optimizer are left in the state just before the incident's step.
+    What was found is also written beside the incident's folder, where :func:`stabilitylens.postmortem` finds it. The model and
+    the optimizer are left in the state just before the incident's step.
 
     Args:
         incident: its folder, ``…/stabilitylens/incidents/step_…``, or a run's folder, whose newest incident is taken.
@@ -73,6 +74,16 @@ def replay(
         _difference(evidence, model, losses, recorded, unequal), first, rows, cause,
     )  # fmt: skip
     object.__setattr__(found, "text", text_of(found))
+    return found if evidence.rank else _saved(found)
+
+
+def _saved(found: Replay) -> Replay:
+    """The replay, written beside the incident; where that can't be, its text says so."""
+    try:
+        found.save()
+    except OSError as error:
+        note = f"it could not be written beside {found.folder} ({error.strerror}), so a post-mortem will not know of it"
+        object.__setattr__(found, "text", f"{found.text}\n{note}")
     return found
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from stabilitylens.beside import REPLAY
 
 if TYPE_CHECKING:
     from stabilitylens.hooks.blackbox.samples import Samples
@@ -102,6 +105,14 @@ class Replay:
     samples: Samples | None = None
     cause: Cause | None = None
     text: str = field(default="", compare=False)
+
+    def save(self) -> Path:
+        """Write it beside the incident's folder, whole or not at all, where a post-mortem of the run looks for it.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        return REPLAY.write(Path(self.folder), self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """As dictionaries, lists and numbers."""

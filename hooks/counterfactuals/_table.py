@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from stabilitylens.dumps import FORMAT, VERSION, cure, path_of
+from stabilitylens.beside import TABLE
+from stabilitylens.cures import cure
 
 Verdict = Literal["averts", "does not avert", "not applicable", "failed"]
 
@@ -107,24 +106,10 @@ class Table:
         Raises:
             OSError: it can't be written.
         """
-        path = path_of(Path(self.folder))
-        body = {"format": FORMAT, "version": VERSION, **_plain(self.to_dict())}
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(body, indent=1, allow_nan=False), encoding="utf-8")
-        os.replace(partial, path)
-        return path
+        return TABLE.write(Path(self.folder), self.to_dict())
 
 
 def _cells(row: Row, step: int) -> Sequence[str]:
     averts = {"averts": "yes", "does not avert": "no"}.get(row.verdict, row.verdict)
     after = "" if math.isnan(row.loss_after) else f"{row.loss_after:.4g}"
     return (row.name, "" if row.name == "baseline" else averts, row.at(step), after, *([row.why] if row.why else []))
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold: None for what is not a finite number."""
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,6 @@
-"""A step of the Trainer of Hugging Face transformers, for the replay of an incident::
+"""A step of the Trainer of Hugging Face transformers, for the replay of an incident.
+
+A trainer that is built as for the training brings its loss, its precision and its clipping::
 
     from stabilitylens.hooks.trainers.huggingface_replay import replay_step
 

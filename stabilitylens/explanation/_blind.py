@@ -18,15 +18,17 @@ def interval(series: Series, around: int | None = None) -> int:
     return max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
 
 
-def cannot_show(run: Run, incident: Incident, asked: int) -> list[str]:
+def cannot_show(run: Run, incident: Incident, asked: int, kept: bool = False) -> list[str]:
     """Sentences on what is not in the log, the more important first.
 
     Args:
         run: the record.
         incident: what happened in it.
         asked: how many other series have enough samples before the incident.
+        kept: whether the black box kept the batches.
     """
-    return [*_points(run, incident), *_layers(run, incident, asked), *_scalars(run), "Which samples were in the batches is not recorded."]
+    batches = [] if kept else ["Which samples were in the batches is not recorded."]
+    return [*_points(run, incident), *_layers(run, incident, asked), *_scalars(run), *batches]
 
 
 def _points(run: Run, incident: Incident) -> list[str]:

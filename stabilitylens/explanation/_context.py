@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stabilitylens.dumps import Dump, of_incident
 from stabilitylens.explanation._blind import cannot_show
 from stabilitylens.explanation._coincidences import Coincidence, coincidences
 from stabilitylens.explanation._movements import Movement, movements
@@ -67,18 +68,26 @@ class Context:
         }
 
 
-def contexts(run: Run, incidents: Sequence[Incident]) -> list[Context | None]:
-    """The context of each incident; None for those that need none, and beyond the 20 that matter most."""
+def contexts(run: Run, incidents: Sequence[Incident], dumps: Sequence[Dump] = ()) -> list[Context | None]:
+    """The context of each incident; None for those that need none, and beyond the 20 that matter most.
+
+    Args:
+        run: the record.
+        incidents: what happened in it.
+        dumps: what the black box kept of them.
+    """
     ranked = sorted(
         (i for i, incident in enumerate(incidents) if incident.kind not in PLAIN),
         key=lambda i: (-SEVERITIES[incidents[i].severity], incidents[i].metric != "loss", -incidents[i].cost_steps),
     )
     looked = set(ranked[:MOST])
-    return [_context(run, incident, incidents) if i in looked else None for i, incident in enumerate(incidents)]
+    return [_context(run, incident, incidents, dumps) if i in looked else None for i, incident in enumerate(incidents)]
 
 
-def _context(run: Run, incident: Incident, incidents: Sequence[Incident]) -> Context:
+def _context(run: Run, incident: Incident, incidents: Sequence[Incident], dumps: Sequence[Dump]) -> Context:
     moved, asked = movements(run, incident)
+    dump = of_incident(dumps, incident)
+    kept = dump is not None and dump.folder is not None
     return Context(
-        tuple(moved), asked, tuple(coincidences(run, incident, incidents)), tuple(cannot_show(run, incident, asked))
+        tuple(moved), asked, tuple(coincidences(run, incident, incidents)), tuple(cannot_show(run, incident, asked, kept))
     )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stabilitylens.dumps import Dump
+    from stabilitylens.report import Subject
 
 #: suspects shown in full, and how likely all but the first must be. *Heuristic*.
 SHOWN, LIKELY = 3, 0.1
@@ -17,3 +21,10 @@ def leading(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def excluded(entries: Iterable[dict[str, Any]]) -> list[str]:
     """Names of those that something speaks against."""
     return [entry["name"] for entry in entries if entry["excluded"]]
+
+
+def untested(entries: Iterable[dict[str, Any]], subject: Subject) -> list[Dump]:
+    """The dumps of those incidents that the leading suspects are of and on which no cure has been tried."""
+    found = [subject.dump_of(subject.incidents[entry["incident"]]) for entry in leading(entries)]
+    open_ones = [dump for dump in found if dump is not None and dump.table is None and dump.calls]
+    return [dump for i, dump in enumerate(open_ones) if dump not in open_ones[:i]]

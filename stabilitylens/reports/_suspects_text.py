@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from stabilitylens.findings import SEVERITIES
-from stabilitylens.reports._suspects import excluded, leading
+from stabilitylens.reports._suspects import excluded, leading, untested
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
@@ -32,14 +33,14 @@ def around(subject: Subject) -> Iterable[RenderableType]:
 
 
 def dumps(subject: Subject) -> Iterable[RenderableType]:
-    """What the black box kept of incidents, what to call, and which cures were tried."""
+    """Of each incident that the black box kept: the incident, its replay, its cure, and where each lies or what to call for it."""
     for dump in subject.dumps:
-        head = Text.assemble((f"step {dump.step}", "bold"), "  ", (dump.folder or "its folder is no longer there", "dim"))
-        body = [Text(dump.text)] if dump.text else []
-        body += [Text(call, overflow="fold") for call in dump.calls]
-        body += [Text(f"cure: {dump.cure}")] if dump.cure else []
-        body += [Text(f"  {line}") for line in dump.tested]
-        yield Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
+        table = Table.grid(padding=(0, 2))
+        for stage in dump.stages:
+            lines = [Text(line) for line in stage.said]
+            lines += [Text(line, style="dim", overflow="fold") for line in (stage.path, stage.call) if line is not None]
+            table.add_row(Text(stage.name), Group(*lines))
+        yield Group(Text(f"step {dump.step}", style="bold"), Padding(table, (0, 0, 1, 2), expand=False))
 
 
 def suspects(entries: list[dict[str, Any]], subject: Subject) -> Iterable[RenderableType]:
@@ -55,6 +56,7 @@ def suspects(entries: list[dict[str, Any]], subject: Subject) -> Iterable[Render
         body += [Text(f"- {text}") for text in entry["evidence_against"]]
         body.append(Text(f"to settle it: {entry['experiment']}"))
         yield Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
+    yield from (Text(f"not tested yet: {dump.calls[-1]} tries cures on step {dump.step}") for dump in untested(entries, subject))
     names = excluded(entries)
     if names:
         yield Text(f"excluded: {', '.join(names)}", style="dim")

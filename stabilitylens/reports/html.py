@@ -19,7 +19,7 @@ from stabilitylens.reports._figures import embed, figures
 from stabilitylens.reports._initial import rows
 from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
-from stabilitylens.reports._suspects import excluded, leading
+from stabilitylens.reports._suspects import excluded, leading, untested
 from stabilitylens.reports._words import number, sentence, short_names
 from stabilitylens.reports.anatomy_svg import draw_svg
 
@@ -34,10 +34,11 @@ def write(report: Report, stream: TextIO) -> None:
     groups = [(i, group) for i, subject in enumerate(report.subjects) for group in subject.fired_by_rule()]
     data = figures(report, [(i, group[0]) for i, group in groups])
     code = scripts() if data["curves"] or data["maps"] else []
+    suspected = [found for i in range(len(report.subjects)) if (found := _suspects(report, i))["leading"]]
     page = _environment().get_template("report.html.jinja").render(
         report=report, groups=groups, figures=data, data=embed(data), scripts=code, style=own("report.css"),
         names=short_names([subject.name for subject in report.subjects]), policy=policy(code), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
-        suspected=[found for i in range(len(report.subjects)) if (found := _suspects(report, i))["leading"]],
+        suspected=suspected, shown={(found["index"], entry["name"]) for found in suspected for entry in found["leading"]},
         initial=[list(rows(s.initial)) if s.initial is not None else [] for s in report.subjects],
     )
     stream.write(page)
@@ -47,7 +48,7 @@ def _suspects(report: Report, index: int) -> dict[str, Any]:
     """Those of one run: the leading ones in full, the excluded ones by name."""
     subject = report.subjects[index]
     entries = [entry for entry in report.suspects if entry["run"] == subject.name]
-    return {"index": index, "subject": subject, "leading": leading(entries), "excluded": excluded(entries)}
+    return {"index": index, "subject": subject, "leading": leading(entries), "excluded": excluded(entries), "untested": untested(entries, subject)}
 
 
 def _environment() -> Environment:

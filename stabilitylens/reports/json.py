@@ -14,6 +14,7 @@ from stabilitylens.reports._public import olmo_score
 from stabilitylens.reports._reporter import reporter
 
 if TYPE_CHECKING:
+    from stabilitylens.dumps import Dump
     from stabilitylens.report import Report, Subject
     from stabilitylens.run import Run
 
@@ -68,7 +69,7 @@ def _run(subject: Subject) -> dict[str, Any]:
             for incident, context in zip_longest(subject.incidents, subject.contexts)
         ],
         "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in run.events],
-        "dumps": [dump.to_dict() for dump in subject.dumps],
+        "dumps": [dump.to_dict() | {"incidents": _incidents_of(subject, dump)} for dump in subject.dumps],
         "notes": run.notes,
         "coverage": {
             "parameters": coverage.parameters,
@@ -80,6 +81,10 @@ def _run(subject: Subject) -> dict[str, Any]:
         "anatomy": _dict(subject.anatomy),
         "recipe": _dict(subject.recipe),
     }
+
+
+def _incidents_of(subject: Subject, dump: Dump) -> list[int]:
+    return [i for i, incident in enumerate(subject.incidents) if subject.dump_of(incident) == dump]
 
 
 def _audit(report: Report) -> dict[str, Any]:

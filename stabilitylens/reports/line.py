@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @reporter("line")
 def write(report: Report, stream: TextIO) -> None:
-    """``NAME: SEVERITY CODE RULE (WHERE): MESSAGE``, then each incident, then how many rules had which verdict."""
+    """``NAME: SEVERITY CODE RULE (WHERE): MESSAGE``, then each incident, then what the black box kept, then how many rules had which verdict."""
     for subject in report.subjects:
         for finding in subject.by_verdict("fired"):
             where = "" if str(finding.where) == "the whole model" else f" ({finding.where})"
@@ -21,6 +21,8 @@ def write(report: Report, stream: TextIO) -> None:
         for incident in subject.incidents:
             kind = incident.kind.replace("_", " ")
             stream.write(f"{subject.name}: {incident.severity} {kind} (step {incident.start_step}): {_flat(incident.explanation)}\n")
+        for dump in subject.dumps:
+            stream.write(f"{subject.name}: kept step {dump.step}: {_flat(dump.summary)}\n")
         stream.write(f"{subject.name}: {_tally(subject)}\n")
 
 

@@ -114,4 +114,5 @@ def _verdicts(subject: Subject) -> dict[str, Any]:
         "fired": sorted({f.code for f in subject.by_verdict("fired")}),
         "clear": [f.code for f in subject.by_verdict("clear")],
         "not_evaluated": [{"code": f.code, "lacks": f.lacks} for f in subject.by_verdict("not_evaluated")],
+        "dumps": [dump.to_dict() for dump in subject.dumps],
     }

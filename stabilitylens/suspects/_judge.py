@@ -10,7 +10,7 @@ from stabilitylens.findings import SEVERITIES
 from stabilitylens.incidents import Incident
 from stabilitylens.suspects._case import Case
 from stabilitylens.suspects._suspect import SUSPECTS, Opinion
-from stabilitylens.suspects._tested import of_incident, tested
+from stabilitylens.suspects._tested import tested
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
@@ -42,7 +42,7 @@ def suspects_of(subject: Subject) -> list[dict[str, Any]]:
 
 
 def _table(subject: Subject, incident: Incident) -> Mapping[str, Any] | None:
-    dump = of_incident(subject.dumps, incident)
+    dump = subject.dump_of(incident)
     return None if dump is None else dump.table
 
 

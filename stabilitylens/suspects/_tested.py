@@ -7,26 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stabilitylens.dumps import Dump, in_words
-from stabilitylens.incidents import Incident
+from stabilitylens.cures import in_words
 from stabilitylens.suspects._suspect import EXCLUDED, FAIR, WEAK, Opinion
 
-#: a dump this many steps from the incident that the curve shows is of that incident. *Heuristic*: a detector that sees both
-#: sides of an incident may put its first step elsewhere than an alarm that knows only the past.
-NEAR = 8
 #: where this share of those that were tried avert it, and so many, any small change may, so that none says much. *Heuristic*.
 MOST, SEVERAL = 0.5, 4
 LEAD = "tested on a replay: "
-
-
-def of_incident(dumps: Sequence[Dump], incident: Incident) -> Dump | None:
-    """The dump of an incident; the nearest that has been tested, and None where none lies within its steps or near them."""
-
-    def away(dump: Dump) -> int:
-        return max(incident.start_step - dump.step, dump.step - incident.end_step, 0)
-
-    near = [dump for dump in dumps if dump.table is not None and away(dump) <= NEAR]
-    return min(near, key=lambda dump: (away(dump), abs(dump.step - incident.start_step)), default=None)
 
 
 def tested(name: str, opinion: Opinion, table: Mapping[str, Any] | None) -> Opinion:
