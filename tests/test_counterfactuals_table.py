@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,15 @@ from torch import Tensor, nn
 from training import one_thread
 
 import stabilitylens as sl
-from stabilitylens.dumps import Dump, dumps_of, path_of
+from stabilitylens.dumps import Dump, of_incident
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.counterfactuals import _member
 from stabilitylens.hooks.counterfactuals._limits import Limits, limits_of
 from stabilitylens.hooks.counterfactuals._member import Counterfactual, NotApplicable
 from stabilitylens.hooks.counterfactuals._trial import Course, Trial
 from stabilitylens.incidents import Incident
-from stabilitylens.run import Event, Run
 from stabilitylens.suspects import SUSPECTS, Opinion
 from stabilitylens.suspects._suspect import DECISIVE, STRONG, WEAK
-from stabilitylens.suspects._tested import of_incident
 from stabilitylens.suspects._tested import tested as after_tests
 
 
@@ -197,6 +194,7 @@ def test_a_verdict_moves_the_score_by_the_weight_that_it_states():
     bad = after_tests("bad-batch", Opinion(0.2), table)
     assert odds(bad) == pytest.approx(odds(Opinion(0.2)) + STRONG, abs=0.01)
     assert bad.evidence_for == ("tested on a replay: skip_batch averts it (loss after 2.31)",)
+    assert "skip_batch with a larger after=" in bad.experiment
     half = after_tests("fp16-overflow", Opinion(0.3), table)
     assert odds(half) == pytest.approx(odds(Opinion(0.3)) - DECISIVE, rel=0.02) and half.excluded
     assert half.evidence_against == ("tested on a replay: fp32 does not avert it",)
@@ -224,41 +222,9 @@ def test_a_table_is_of_the_incident_that_it_lies_in_or_next_to():
     table = {"rows": [], "shown": True}
     dumps = (Dump(50, "", "a", table), Dump(90, "", "b", table), Dump(60, "", "c"))
     found = [of_incident(dumps, spike(*steps)) for steps in ((50, 55), (84, 88), (59, 61), (200, 210))]
-    assert [d and d.folder for d in found] == ["a", "b", None, None]
-
-
-def test_the_report_names_incident_replay_and_cure(incident, tmp_path):
-    table = Loop().table(incident, "skip_batch", "halve_lr")
-    report = sl.postmortem(incident.parent.parent.parent)
-    (dump,) = report.subjects[0].dumps
-    data = json.loads(report.to_json())["runs"][0]["dumps"]
-    assert data == [dump.to_dict()] and dump.table["step"] == BAD
-    for text in (str(report).replace("\n", " "), report.to_html()):
-        flat = " ".join(text.split())
-        assert "Kept by the black box" in flat and "skip_batch averts it" in flat and "does not avert: halve_lr" in flat
-    assert "stabilitylens.replay(" in report.to_html() and incident.as_uri() in report.to_html()
-    assert table.averting == ["skip_batch"]
-
-
-def test_a_dump_that_is_gone_is_told_from_the_record_and_a_damaged_table_is_none(incident, tmp_path):
-    run = Run(str(tmp_path), {}, events=[Event(7, "incident_dumped", "step 7: spike")])
-    assert dumps_of(run) == (Dump(7, "step 7: spike", None),) and dumps_of(run)[0].calls == []
-    folder = tmp_path / "stabilitylens" / "incidents" / "step_7"
-    folder.mkdir(parents=True)
-    for text in ("{", "[]", json.dumps({"format": "stabilitylens counterfactuals", "version": 1, "rows": [{"name": 3}]})):
-        path_of(folder).write_text(text)
-        assert dumps_of(run) == (Dump(7, "step 7: spike", str(folder)),)
-
-
-def test_reading_a_table_needs_no_torch(incident):
-    import subprocess
-    import sys
-
-    Loop().table(incident, "skip_batch")
-    run = incident.parent.parent.parent
-    code = f"import sys, stabilitylens as sl; r = sl.postmortem({str(run)!r}); print(r.subjects[0].dumps[0].cure); print('torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "skip_batch averts it" in said and said.split()[-1] == "False"
+    assert [d and d.folder for d in found] == ["a", "b", "c", None]
+    twice = (Dump(58, "", None), Dump(60, "", "there"), Dump(55, "", "tested", table))
+    assert [of_incident(twice[:n], spike(58, 58)).folder for n in (1, 2, 3)] == [None, "there", "tested"]
 
 
 def test_the_weights_are_those_of_suspects():

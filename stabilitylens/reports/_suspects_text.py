@@ -38,7 +38,8 @@ def dumps(subject: Subject) -> Iterable[RenderableType]:
         table = Table.grid(padding=(0, 2))
         for stage in dump.stages:
             lines = [Text(line) for line in stage.said]
-            lines += [Text(line, style="dim", overflow="fold") for line in (stage.path, stage.call) if line is not None]
+            lines += [Text(stage.path, style="dim", overflow="fold")] if stage.path else []
+            lines += [Text(f"next: {stage.call}", overflow="fold")] if stage.call else []
             table.add_row(Text(stage.name), Group(*lines))
         yield Group(Text(f"step {dump.step}", style="bold"), Padding(table, (0, 0, 1, 2), expand=False))
 

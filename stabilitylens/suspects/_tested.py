@@ -31,6 +31,7 @@ def tested(name: str, opinion: Opinion, table: Mapping[str, Any] | None) -> Opin
         return _moved(opinion, -max(row["weight"] for row in own), against=said)
     weight = min(WEAK, max(row["weight"] for row in averting)) if _any_change_averts(rows) else max(row["weight"] for row in averting)
     unsure = ", as most changes do, so that it says little" if _any_change_averts(rows) else ""
+    opinion = replace(opinion, experiment=f"It was tried on a replay. To confirm it, try {averting[0]['name']} with a larger after=, or train on with it.")
     return _moved(opinion, weight, tuple(LEAD + in_words(row) + unsure for row in averting), said)
 
 
