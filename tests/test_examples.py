@@ -53,5 +53,5 @@ def test_notebooks_keep_their_outputs_and_nothing_of_the_machine(path: Path):
 
 
 @pytest.mark.skipif(not NOTEBOOKS.exists(), reason="the sources are out of reach")
-def test_there_are_five_notebooks():
-    assert [path.stem[0] for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == ["1", "2", "3", "4", "5"]
+def test_there_are_six_notebooks():
+    assert [path.stem[0] for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == ["1", "2", "3", "4", "5", "6"]
