@@ -77,7 +77,7 @@ SETTINGS = {
     "llama-16x64": Setting(lambda: llama(16, 64), tokens(8, 128)),
     "llama-64x64": Setting(lambda: llama(64, 64), tokens(8, 128)),
     "gpt2-12x768": Setting(lambda: gpt2(12, 768), tokens(4, 256)),
-    "vit-s": Setting(lambda: vit(96), images(8, 96)),
+    "vit-s": Setting(lambda: vit(224), images(4, 224)),
 }
 
 
