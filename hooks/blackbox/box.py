@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class Box:
             Rolling(options.snapshot_every, self._take, place, guard.say, crowd.several) if options.snapshot_every and self._holds else None
         )
         self._forwards = Forwards(subject.holders, self._forward)
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, list[Any]] = {}
         self._listen()
         if not crowd.several:
             folder.sweep(self._incidents)
@@ -109,7 +110,8 @@ class Box:
         """Hear of every step of every optimizer; the lens may come to know more of them."""
         for optimizer in self._optimizers:
             if id(optimizer) not in self._handles:
-                self._handles[id(optimizer)] = optimizer.register_step_pre_hook(torch.compiler.disable(self._stepping))
+                before, after = (torch.compiler.disable(act) for act in (self._stepping, self._stepped))
+                self._handles[id(optimizer)] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
     def _keep(self, batch: Any, ids: Any, random: RandomState) -> None:
         mask = self.options.mask
@@ -121,10 +123,15 @@ class Box:
         self._record.micro.append(MicroBatch(kept, random, keeping, Keeping(self.options.max_bytes).take(ids)))
 
     @guarded("keeping what an optimizer steps with")
-    def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
-        self._record.look_at_gradients()
+    def _stepping(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if len(args) < 2 and kwargs.get("closure") is None:  # a closure has the backward still before it
+            self._record.look_at_gradients()
         groups = [{k: v for k, v in g.items() if isinstance(v, _NUMBERS)} for g in optimizer.param_groups]
         self._record.groups[self._optimizers.index(optimizer)] = Keeping(1 << 20).take(groups)
+
+    @guarded("telling whether gradients were added to")
+    def _stepped(self, *_: Any) -> None:
+        self._record.look_at_gradients()
 
     def end_step(self, step: int, scalars: dict[str, Any]) -> None:
         """A step has ended; dump it if it is an incident, for this process or another."""
@@ -254,7 +261,7 @@ class Box:
     def close(self) -> None:
         """Take the hooks off and let go of everything that is kept."""
         self._forwards.remove()
-        for handle in self._handles.values():
+        for handle in itertools.chain(*self._handles.values()):
             handle.remove()
         self._ring.clear()
         self._crowd.leave()

@@ -10,7 +10,7 @@ One line does it::
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from transformers import TrainerCallback
 
 from stabilitylens.hooks.attaching import attach
+from stabilitylens.hooks.guards import Act
 from stabilitylens.hooks.lens import Lens
 from stabilitylens.hooks.trainers.accelerate import watched
 
@@ -32,15 +33,16 @@ class LensCallback(TrainerCallback):
 
     Args:
         logdir: the run's folder; the trainer's ``output_dir`` where it is left out.
+        guards: actions by kind of trouble, as ``{"nonfinite": "skip"}``; see :meth:`stabilitylens.Lens.on`.
         options: as for :func:`stabilitylens.attach`, e.g. ``every=100``.
 
     Attributes:
         lens: the lens, while the trainer trains.
     """
 
-    def __init__(self, logdir: str | Path | None = None, **options: Any) -> None:
+    def __init__(self, logdir: str | Path | None = None, *, guards: Mapping[str, str | Act] | None = None, **options: Any) -> None:
         self.lens: Lens | None = None
-        self._logdir, self._options = logdir, options
+        self._logdir, self._guards, self._options = logdir, dict(guards or {}), options
         self._loss: Any = None
         self._optimizer: Any = None
         self._backward: Any = None
@@ -52,6 +54,8 @@ class LensCallback(TrainerCallback):
         model, self._optimizer = trainer["model"], trainer["optimizer"]
         given = {"scaler": getattr(self._optimizer, "scaler", None), "total_steps": state.max_steps}
         self.lens = attach(model, self._optimizer, self._logdir or args.output_dir, **given | self._options)
+        for kind, action in self._guards.items():
+            self.lens.on(kind, action)
         if state.global_step:
             self.lens.load_state_dict({"step_number": state.global_step + 1})
         weakref.finalize(self, self.lens.close).atexit = False  # a trainer that raised never says that it has ended

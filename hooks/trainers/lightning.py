@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from stabilitylens.hooks.anatomy.within import holder_of_blocks
 from stabilitylens.hooks.attaching import attach
+from stabilitylens.hooks.guards import Act
 from stabilitylens.hooks.lens import Lens
 
 
@@ -28,15 +29,16 @@ class LensCallback(Callback):
 
     Args:
         logdir: the run's folder; the trainer's ``default_root_dir`` where it is left out.
+        guards: actions by kind of trouble, as ``{"nonfinite": "skip"}``; see :meth:`stabilitylens.Lens.on`.
         options: as for :func:`stabilitylens.attach`, e.g. ``every=100``.
 
     Attributes:
         lens: the lens, while the trainer fits.
     """
 
-    def __init__(self, logdir: str | Path | None = None, **options: Any) -> None:
+    def __init__(self, logdir: str | Path | None = None, *, guards: Mapping[str, str | Act] | None = None, **options: Any) -> None:
         self.lens: Lens | None = None
-        self._logdir, self._options = logdir, options
+        self._logdir, self._guards, self._options = logdir, dict(guards or {}), options
         self._resumed: dict[str, Any] = {}
         self._steps = 0
         self._forward = ExitStack()
@@ -51,12 +53,16 @@ class LensCallback(Callback):
         }
         logdir = self._logdir or trainer.default_root_dir
         self.lens = attach(pl_module, trainer.optimizers, logdir, **given | self._options)
+        for kind, action in self._guards.items():
+            self.lens.on(kind, action)
         self._steps = trainer.global_step
         if self._resumed:
             self.lens.load_state_dict(self._resumed)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """A module without a forward runs its parts in its training step."""
+        """Keep the whole batch, of which the module's forward may see a part; a module without a forward runs its parts in its step."""
+        if self.lens is not None and self.lens.box is not None:
+            self.lens.batch(batch)
         if self.lens is not None and type(pl_module).forward is LightningModule.forward and holder_of_blocks(pl_module) is None:
             self._forward.enter_context(self.lens.forward())
 
