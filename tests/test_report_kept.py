@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,15 @@ def test_the_json_joins_a_dump_to_its_incidents(stages: list[Path]):
     assert incident["start_step"] <= BAD <= incident["end_step"]
     assert dump["replay"]["exact"] is True and dump["calls"] == [] and dump["unchanged_loss_after"] > 0
     assert json.loads(sl.postmortem(stages[0]).to_json())["runs"][0]["dumps"][0]["replay"] is None
+
+
+def test_the_page_of_the_json_names_every_key_of_a_dump(stages: list[Path]):
+    page = Path(__file__).parent.parent / "docs" / "json.md"
+    if not page.exists():
+        pytest.skip("the sources are out of reach")
+    rows = re.findall(r"^\| (`.*?) \|", page.read_text(encoding="utf-8").split("### A dump")[1].split("###")[0], re.MULTILINE)
+    (dump,) = json.loads(sl.postmortem(stages[2]).to_json())["runs"][0]["dumps"]
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(dump)
 
 
 def test_the_suspect_that_was_tested_gains_and_batches_that_were_kept_are_not_called_unknown(stages: list[Path]):
