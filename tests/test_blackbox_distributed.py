@@ -49,7 +49,8 @@ def step_fn(wrapped, optimizer, batches, lens=None):
 
 def data(step, rank, bad_rank):
     weight = math.nan if step == BAD and rank == bad_rank else 1.0
-    return [{"x": batch(10 * step + i, rank), "weight": weight} for i in range(2)]
+    x = [torch.cat([batch(10 * step + i, rank), batch(10 * step + 5, rank)[:rank]]) for i in range(2)]  # a row more on rank 1
+    return [{"x": rows, "weight": weight} for rows in x]
 
 
 def train(rank, kind, folder, options=None, bad_rank=1):
@@ -83,6 +84,17 @@ def both(rank, kind, folder, options):
     return bare, losses, again(rank, kind, folder)
 
 
+def check_rows(samples, observed):
+    """Two rows of rank 0 and three of rank 1 in each of two micro-batches; all of rank 1 are NaN."""
+    places = [(row["rank"], row["micro_batch"], row["row"]) for row in samples["rows"]]
+    assert places == [(rank, micro, at) for rank in (0, 1) for micro in (0, 1) for at in range(2 + rank)]
+    assert [row["loss_sigma"] > 6 for row in samples["rows"]] == [rank == 1 for rank, _, _ in places]
+    assert samples["rows"][4]["id"] == f"1-{BAD}"
+    norms = [row["grad_norm"] for row in samples["rows"][:4]]
+    assert all(n > 0 for n in norms) if observed else norms == [None] * 4
+    assert "of rank 1 with loss nan" in samples["sentence"] and "of rank 0" not in samples["sentence"]
+
+
 @pytest.mark.parametrize(("kind", "options"), [
     ("ddp", {"snapshot_every": 4}),
     ("fsdp2", {"snapshot_every": 4}),
@@ -91,7 +103,7 @@ def both(rank, kind, folder, options):
 def test_an_incident_of_one_process_is_dumped_by_all_and_replayed_to_the_bit(kind, options, tmp_path):
     results = on(2, both, kind, str(tmp_path), options)
     incidents = sorted(p.name for p in (tmp_path / INCIDENTS).iterdir())
-    assert incidents == [f"step_{BAD}"]
+    assert incidents == [f"step_{BAD}", f"step_{BAD}.replay.json"]
     folder = tmp_path / INCIDENTS / incidents[0]
     for rank, (bare, losses, found) in enumerate(results):
         assert repr(bare) == repr(losses), "the black box changed the training"
@@ -100,6 +112,9 @@ def test_an_incident_of_one_process_is_dumped_by_all_and_replayed_to_the_bit(kin
         mine = {s: losses[s - 1] for s in found["losses"]}
         assert all(found["losses"][s] == sum(v) / 2 or s == BAD for s, v in mine.items())
         assert Evidence(folder, rank).ids(BAD) == [[f"{rank}-{BAD}"]] * 2
+        assert all(repr(found[key]) == repr(results[0][2][key]) for key in ("cause", "samples")), "the processes do not agree"
+        assert found["cause"]["verdict"] == "data"
+        check_rows(found["samples"], observed=kind == "ddp")
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert {"manifest.json", "rank_0/steps.pt", "rank_1/steps.pt", "rank_0/snapshot.pt"} <= names
     shards = {n for n in names if n.endswith(".distcp")}

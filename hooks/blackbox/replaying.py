@@ -45,8 +45,8 @@ def replay(
             keywords, the tuple of several arguments, or the pair of arguments and keywords.
         scheduler: the one that ``step_fn`` uses, or a list; learning rates are put back at each step even without it.
         scaler: the gradient scaler that ``step_fn`` uses.
-        samples: also run each row of the step's batch by itself, to tell which of them are unlike the others; not done
-            where several processes train together, whose steps wait for each other.
+        samples: also run each row of the step's batch by itself, to tell which of them are unlike the others. Where several
+            processes train together each does so with its own rows; gradients of sharded parameters are not looked at then.
 
     Returns:
         What was found; ``print`` it.
@@ -66,7 +66,7 @@ def replay(
     recorded = {step: _known(evidence.scalar(step, "loss")) for step in losses}
     unequal = [s for s in losses if not math.isnan(recorded[s]) and losses[s] != recorded[s] or _odd(losses[s], recorded[s])]
     rerun.restore(before)
-    rows = row_samples(rerun, Measuring(rerun, before)) if samples and dist is None else None
+    rows = row_samples(rerun, Measuring(rerun, before)) if samples else None
     cause = cause_of(rerun, before)
     rerun.restore(before)
     found = Replay(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stabilitylens.hooks.blackbox.everybody import gathered
 from stabilitylens.hooks.blackbox.measuring import Measured, Measuring
 from stabilitylens.hooks.blackbox.rerun import Rerun
 from stabilitylens.hooks.blackbox.rows import row, row_count
@@ -16,7 +17,7 @@ from stabilitylens.hooks.blackbox.sigma import sigma_above
 UNLIKE = 6.0
 #: least noise of a logarithm that is assumed between rows. *Heuristic*: losses of rows differ by a tenth at least.
 FLOOR = 0.1
-#: rows that are looked at, of the incident's step and of the steps before together
+#: rows that are looked at in all processes together, of the incident's step and of the steps before
 MOST, BEFORE = 256, 64
 
 
@@ -26,7 +27,8 @@ class Row:
 
     Attributes:
         micro_batch, row: where it is, from 0. id: as the loop gave it, None where it gave none.
-        loss, grad_norm: its own.
+        rank: the process whose row it is, None where one trains alone.
+        loss, grad_norm: its own; the second is None where it was not observed.
         loss_sigma, grad_sigma: how far above the other rows, or the rows of the steps before at the same state,
             whichever is further; NaN with nothing to compare with.
     """
@@ -34,8 +36,9 @@ class Row:
     micro_batch: int
     row: int
     id: Any
+    rank: int | None
     loss: float
-    grad_norm: float
+    grad_norm: float | None
     loss_sigma: float
     grad_sigma: float
 
@@ -71,39 +74,51 @@ def _known(sigma: float) -> float:
     return 0.0 if math.isnan(sigma) else sigma
 
 
+#: a row that was measured: rank, micro-batch, row
+Place = tuple[int, int, int]
+
+
 def samples(rerun: Rerun, measuring: Measuring) -> Samples | None:
-    """Look at each row of the incident's batch; None where its micro-batches have no rows."""
+    """Look at each row of the incident's batch, in all processes; None where the micro-batches of one of them have no rows."""
     step = rerun.evidence.step
-    mine = list(_measured(rerun, measuring, step, MOST))
+    everybody = gathered(([s for s in rerun.evidence.steps if rerun.snapshot.step <= s < step], rerun.evidence.ids(step)))
+    mine = _measured(rerun, measuring, step, MOST // len(everybody))
     if not mine:
         return None
-    earlier = [s for s in rerun.evidence.steps if s < step and s >= rerun.snapshot.step][-2:]
-    past = [m for s in earlier for _, _, m in _measured(rerun, measuring, s, BEFORE // len(earlier))]
-    ids = rerun.evidence.ids(step)
-    rows = tuple(_row(i, micro, at, ids, mine, past) for i, (micro, at, _) in enumerate(mine))
+    earlier = sorted(set.intersection(*(set(steps) for steps, _ in everybody)))[-2:]
+    past = [m for s in earlier for _, m in _measured(rerun, measuring, s, BEFORE // len(everybody) // len(earlier))]
+    ids = [given for _, given in everybody]
+    rows = tuple(_row(place, found, ids, [m for j, (_, m) in enumerate(mine) if j != i], past) for i, (place, found) in enumerate(mine))
     found = Samples(rows, len(past), not any(r.unlike for r in rows), "")
     return Samples(rows, len(past), found.ordinary, _sentence(found, past))
 
 
-def _measured(rerun: Rerun, measuring: Measuring, step: int, most: int) -> Iterator[tuple[int, int, Measured]]:
-    """Each row of a step's micro-batches, or as many of them evenly spread: micro-batch, row, what it measures."""
+def _measured(rerun: Rerun, measuring: Measuring, step: int, most: int) -> list[tuple[Place, Measured]]:
+    """Each row of a step's micro-batches, or as many of them evenly spread, of all processes."""
     batches = rerun.evidence.batches(step)
     places = [(micro, at) for micro, batch in enumerate(batches) for at in range(row_count(batch))]
-    for micro, at in places[:: max(1, -(-len(places) // most))]:
-        batch = batches[micro]
-        yield micro, at, measuring.of(step, [row(batch, at, row_count(batch))], micro)
+    places = places[:: max(1, -(-len(places) // max(1, most)))]
+    counts = gathered(len(places))
+    found = []
+    for i in range(max(counts) if all(counts) else 0):  # who has fewer rows does one again, since the others may wait for it
+        micro, at = places[min(i, len(places) - 1)]
+        found.append((micro, at, measuring.of_row(step, row(batches[micro], at, row_count(batches[micro])), micro)))
+    own = [((micro, at), m) for micro, at, m in found[: len(places)]]
+    return [((rank, *place), m) for rank, entries in enumerate(gathered(own)) for place, m in entries]
 
 
-def _row(i: int, micro: int, at: int, ids: list[Any], mine: list[tuple[int, int, Measured]], past: list[Measured]) -> Row:
-    own = mine[i][2]
-    others = [m for j, (_, _, m) in enumerate(mine) if j != i]
-    given = ids[micro]
+def _row(place: Place, own: Measured, ids: Sequence[list[Any]], others: list[Measured], past: list[Measured]) -> Row:
+    rank, micro, at = place
+    given = ids[rank][micro]
     name = given[at] if isinstance(given, (list, tuple)) and at < len(given) else None
     loss = _furthest(own.loss, [m.loss for m in others], [m.loss for m in past])
-    return Row(micro, at, name, own.loss, own.grad_norm, loss, _furthest(own.grad_norm, [m.grad_norm for m in others], [m.grad_norm for m in past]))
+    gradient = _furthest(own.grad_norm, *([m.grad_norm for m in group if m.grad_norm is not None] for group in (others, past)))
+    return Row(micro, at, name, rank if len(ids) > 1 else None, own.loss, own.grad_norm, loss, gradient)
 
 
-def _furthest(own: float, *groups: list[float]) -> float:
+def _furthest(own: float | None, *groups: list[float]) -> float:
+    if own is None:
+        return math.nan
     sigmas = [sigma_above(own, group, FLOOR) for group in groups]
     return max((s for s in sigmas if not math.isnan(s)), default=math.nan)
 
@@ -123,7 +138,6 @@ def _sentence(found: Samples, past: list[Measured]) -> str:
 
 def _words(found: Row) -> str:
     name = "" if found.id is None else f" ({found.id})"
-    return (
-        f"row {found.row}{name} of micro-batch {found.micro_batch} with loss {found.loss:.4g} ({found.loss_sigma:.1f} sigma above) "
-        f"and gradient norm {found.grad_norm:.4g} ({found.grad_sigma:.1f} sigma above)"
-    )
+    where = "" if found.rank is None else f" of rank {found.rank}"
+    gradient = "" if found.grad_norm is None else f" and gradient norm {found.grad_norm:.4g} ({found.grad_sigma:.1f} sigma above)"
+    return f"row {found.row}{name} of micro-batch {found.micro_batch}{where} with loss {found.loss:.4g} ({found.loss_sigma:.1f} sigma above){gradient}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from stabilitylens.hooks.blackbox.everybody import gathered
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.measuring import Measured, Measuring
 from stabilitylens.hooks.blackbox.rerun import Rerun
@@ -60,7 +61,7 @@ def cause_of(rerun: Rerun, state: Snapshot) -> Cause | None:
     early = Measuring(rerun, rerun.snapshot)
     other_state, both = early.of(step), early.of(earlier)
     rerun.restore(state)
-    noise = noise_of(rerun.evidence)
+    noise = gathered(noise_of(rerun.evidence))[0]
     verdict = _verdict(*(is_bad(m, both, noise) for m in (now, other_batch, other_state)))
     return Cause(verdict, earlier, now, other_batch, other_state, both, _sentence(verdict, step, earlier, other_batch, other_state))
 
@@ -76,7 +77,7 @@ def is_bad(found: Measured, usual: Measured, noise: tuple[float, float]) -> bool
     if not found.finite:
         return True
     pairs = zip((found.loss, found.grad_norm), (usual.loss, usual.grad_norm), noise, strict=True)
-    return any(sigma_above(own, [other], n) > BAD for own, other, n in pairs)
+    return any(sigma_above(own, [other], n) > BAD for own, other, n in pairs if own is not None and other is not None)
 
 
 def noise_of(evidence: Evidence) -> tuple[float, float]:
@@ -99,8 +100,8 @@ def _verdict(now: bool, other_batch: bool, other_state: bool) -> Literal["data",
 
 
 def _sentence(verdict: str, step: int, earlier: int, other_batch: Measured, other_state: Measured) -> str:
-    batch = f"the batch of step {earlier} at the state before step {step} gives loss {other_batch.loss:.4g}, gradient norm {other_batch.grad_norm:.4g}"
-    state = f"the batch of step {step} at the state before step {earlier} gives loss {other_state.loss:.4g}, gradient norm {other_state.grad_norm:.4g}"
+    batch = f"the batch of step {earlier} at the state before step {step} gives {other_batch.words}"
+    state = f"the batch of step {step} at the state before step {earlier} gives {other_state.words}"
     meaning = {
         "data": "it is in the data: the batch is bad at an earlier state too, and another one is not",
         "state": "it is in the state: another batch is bad too, and the batch is not bad at an earlier state",
