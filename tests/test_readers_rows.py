@@ -226,3 +226,38 @@ def test_a_run_without_a_loss_is_read_and_rows_without_numbers_are_not() -> None
 def test_integers_beyond_all_bounds() -> None:
     run = one([{"step": i, "loss": 10**400 if i == 3 else x} for i, x in enumerate(FALLING)])
     assert run["loss"].values[3] == math.inf
+
+
+@pytest.mark.parametrize("apart", [2.0, -0.5])
+def test_two_writers_that_log_in_turn_are_two_runs(apart: float) -> None:
+    noise = np.random.default_rng(0).standard_normal((200, 2)) * 0.02
+    levels = 3 + 7 * np.exp(-np.arange(200) / 50)
+    first, second = runs([{"step": i, "loss": levels[i] + noise[i, w] + apart * w} for i in range(200) for w in (0, 1)])
+    assert first["loss"].values.tolist() == (levels + noise[:, 0]).tolist()
+    assert second["loss"].values.tolist() == (levels + noise[:, 1] + apart).tolist()
+    assert first["loss"].steps.tolist() == second["loss"].steps.tolist() == list(range(200))
+
+
+def test_writers_of_one_step_in_any_order_are_told_apart_by_level() -> None:
+    rng = np.random.default_rng(1)
+    levels = np.stack([4 + rng.standard_normal(200) * 0.02, 6 + rng.standard_normal(200) * 0.02])
+    first, second = runs([{"step": i, "loss": levels[w, i]} for i in range(200) for w in rng.permutation(2)])
+    assert sorted([first["loss"].values.tolist(), second["loss"].values.tolist()]) == levels.tolist()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_many_micro_batches_of_one_step_are_no_writers(noise: float) -> None:
+    losses = 3 + 7 * np.exp(-np.arange(800) / 200) + np.random.default_rng(2).standard_normal(800) * noise
+    run = one([{"step": i // 4, "loss": x} for i, x in enumerate(losses)])
+    assert run["loss"].values.tolist() == losses.tolist() and any("several times" in note for note in run.notes)
+
+
+def test_a_file_with_the_newest_steps_first_is_read_from_its_end() -> None:
+    run = one([{"step": i, "loss": x} for i, x in reversed(list(enumerate(FALLING)))])
+    assert run["loss"].steps.tolist() == list(range(60)) and run["loss"].values.tolist() == FALLING
+    assert any("newest" in note for note in run.notes)
+
+
+def test_steps_that_count_down_are_no_other_writer() -> None:
+    run = one([{"step": -i, "loss": x} for i, x in enumerate(FALLING)])
+    assert run["loss"].values.tolist() == FALLING and run["loss"].steps.tolist() == list(range(60)) and len(run.notes) == 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from stabilitylens.readers._large import count, empty, extremes, together
+from stabilitylens.readers._lockstep import in_turn
 
 #: steps that fall on this share of rows are those of interleaved writers; several writers can be told apart up to 64
 FALLING, WRITERS = 0.05, 64
@@ -24,21 +25,27 @@ class Writers:
     notes: list[str]
 
 
-def interleaved(keep: Bool[np.ndarray, " row"], steps: Int[np.ndarray, " kept"], stride: int) -> Writers | None:
+def interleaved(keep: Bool[np.ndarray, " row"], steps: Int[np.ndarray, " kept"], loss: Float[np.ndarray, " kept"], stride: int) -> Writers | None:
     """The writers that interleave; None where none do.
 
     Args:
         keep: which rows count.
-        steps: of those.
+        steps, loss: of those.
         stride: how far apart they are, as a rule.
     """
     falls = count(np.less, steps[1:], steps[:-1])
-    if not falls or falls < FALLING * (len(steps) - 1):
+    if not falls:
+        turns = in_turn(steps, loss)
+        return None if turns is None else _told_apart(keep, turns)
+    if falls < FALLING * (len(steps) - 1):
         return None
     begin = extremes(steps)[0] + 2 * stride
     if count(lambda now, before: (now < before) & (now <= begin), steps[1:], steps[:-1]) > 0.5 * falls:
         return None
-    writer = _writers(steps)
+    return _told_apart(keep, _writers(steps))
+
+
+def _told_apart(keep: Bool[np.ndarray, " row"], writer: Int[np.ndarray, " kept"]) -> Writers:
     counts = np.sum([np.bincount(some, minlength=WRITERS) for (some,) in together(writer)], axis=0)
     real = counts >= max(ECHO * counts.max(), 1)
     notes = []

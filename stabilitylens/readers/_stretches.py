@@ -28,6 +28,8 @@ from stabilitylens.readers._twins import without_twins
 LONGER = 1.1
 #: steps that are repeated on this share of rows number no rows. *Heuristic*.
 REPEATED = 0.3
+#: so many steps that only fall were written backwards, or count what is left. *Heuristic*.
+FEW = 8
 #: so many rows at the head of a file tell how far apart steps are. *Heuristic*.
 LOOKED_AT = 1 << 20
 
@@ -99,18 +101,29 @@ def stretches(
     out = Stretches(np.broadcast_to(np.True_, len(steps)), steps, zeros, zeros, zeros)
     if rising(steps):
         return out
+    if len(steps) > FEW and every(np.less, steps[1:], steps[:-1]):
+        _turn(out, loss)
+        return out
     if (keep := without_twins(steps, loss, reached)) is not None:
         out.keep = keep
         out.notes.append(f"{count(np.logical_not, keep)} rows repeat the step and loss of another and were left out")
     kept = _Kept.of(out, loss)
-    if (writers := interleaved(out.keep, kept.steps, _stride(kept.steps))) is not None:
+    if (writers := interleaved(out.keep, kept.steps, kept.loss, _stride(kept.steps))) is not None:
         out.keep, out.run, out.session = writers.keep, writers.number, writers.number
         out.notes += writers.notes
         return out
     _restarts(out, kept, epochs, reached)
     if _repeats(out) >= REPEATED * max(count(np.asarray, out.keep) - 1, 1):
-        _number(out)
+        _number(out, "most steps are there several times with different losses: the points are numbered in the order of the file")
     return out
+
+
+def _turn(out: Stretches, loss: Float[np.ndarray, " row"]) -> None:
+    """Steps that only fall: the newest stand first, or, where the loss falls with them, they count what is left."""
+    if _typical(loss[-LOOKED_AT:][-len(loss) // 2:]) < _typical(loss[:LOOKED_AT][:len(loss) // 2]):
+        _number(out, "the steps fall while the loss does: the points are numbered in the order of the file")
+    else:
+        out.notes.append("the newest steps stand first in this file: it was read from its end")
 
 
 def _places(n: int) -> Steps:
@@ -227,11 +240,11 @@ def _count_on(out: Stretches, anew: Int[np.ndarray, " cut"], back: Int[np.ndarra
     out.notes.append(f"the steps start over {len(anew)} times with the loss going on: they were numbered through as epochs of one run")
 
 
-def _number(out: Stretches) -> None:
+def _number(out: Stretches, why: str) -> None:
     place, at = empty(len(out.steps), np.int64), -1
     for made, keep in together(place, out.keep):
         made[:] = at + np.cumsum(keep)
         at = int(made[-1])
     out.shift = each(lambda shift, now, before: shift + now - before, out.shift, place, out.steps, dtype=np.int64)
     out.steps = place
-    out.notes.append("most steps are there several times with different losses: the points are numbered in the order of the file")
+    out.notes.append(why)
