@@ -12,12 +12,14 @@ from stabilitylens.header import Coverage
 from stabilitylens.hooks.parameters import ParameterTaps
 from stabilitylens.hooks.sample import site_name
 from stabilitylens.hooks.subject import COMPILED_SENTENCE, Subject
-from stabilitylens.hooks.taps import ForwardTaps
+from stabilitylens.hooks.taps import OF_FUSED_NORMS, ForwardTaps
 from stabilitylens.hooks.whole import WholeParameters, WholeSubject, WholeTaps
+from stabilitylens.metrics import Metric
 
 COMPILED_AFTER = "the forward runs compiled, where only blocks and scaled dot-product attention are observed"
 COMPILED_CACHE = "the forward runs compiled with a key-value cache in it: set use_cache=False for training"
 NO_GRADIENT = "no parameter had a gradient when the optimizer stepped"
+NOT_FUSED = "no normalisation layer that ran was taken by stabilitylens.fuse_norms(model) before the lens was attached"
 NO_FORWARD = (
     "no forward of the model was seen: call the model itself, model(…), with gradients enabled, or the parts of one that "
     "has no forward inside `with lens.forward():`"
@@ -72,12 +74,20 @@ def _fused_reason(taps: ForwardTaps | WholeTaps) -> str | None:
     return f"{', '.join(sorted(taps.fused))} runs as torch's fused encoder" if taps.fused else None
 
 
+def _asked_for(asked: Sequence[Metric], arrays: Mapping[str, Float[np.ndarray, "*where"]], forward: str | None) -> Iterator[tuple[str, str]]:
+    names = {name.partition("/")[0] for name in arrays}
+    for metric in asked:
+        if metric.name not in names:
+            yield metric.name, NOT_FUSED if OF_FUSED_NORMS & set(metric.needs) else forward or "nothing that it is read from was seen to run"
+
+
 def coverage(
     subject: Subject | WholeSubject,
     taps: ForwardTaps | WholeTaps,
     parameters: ParameterTaps | WholeParameters,
     arrays: Mapping[str, Float[np.ndarray, "*where"]],
     left_out: Sequence[str] = (),
+    asked: Sequence[Metric] = (),
 ) -> Coverage:
     """Coverage after a sampled step.
 
@@ -87,10 +97,12 @@ def coverage(
         parameters: what has been seen of the parameters.
         arrays: the metrics that the step gave, by name.
         left_out: metrics that the user did not ask for.
+        asked: those that are only recorded because the user asked for them.
     """
     seen = {site_name(site) for site in taps.layers}
     known = list(dict.fromkeys([*subject.blocks, *seen]))
     missing = [(name, why) for name, why in _reasons(subject, taps, parameters, arrays) if name not in left_out]
+    missing += _asked_for(asked, arrays, _forward_reason(subject, taps))
     missing += [(name, "attach() was not asked for it by metrics=") for name in left_out]
     missing += [*subject.unreadable.items(), *taps.skipped.items()]
     if seen:

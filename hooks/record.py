@@ -69,6 +69,7 @@ class Recorder:
     ) -> None:
         self._subject, self.guard, self._ranks = subject, guard, ranks
         self._left_out = tuple(m.name for m in METRICS if m not in metrics and not m.every_step and not m.opt_in)
+        self._asked = tuple(m for m in metrics if m.opt_in)
         self._logdir = logdir.absolute()
         self._writer: RunWriter | None = None
         self._looked, self._gone = time.monotonic(), ""
@@ -209,7 +210,7 @@ class Recorder:
             return
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
-        seen = coverage(subject or self._subject, taps, parameters, arrays, self._left_out)
+        seen = coverage(subject or self._subject, taps, parameters, arrays, self._left_out, self._asked)
         if (why := unread(header.anatomy)) is not None:
             seen = replace(seen, not_observed=(*seen.not_observed, ("anatomy", why)))
         recipe = header.recipe

@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_architectures import DATA, build, first_tensor, rows
 from torch import nn
-from training import Decoder, gpt2, llama, loss_of, tokens, train, update
+from training import Decoder, gpt2, llama, loss_of, one_step, tokens, train, update
 
 import stabilitylens as sl
 from stabilitylens.errors import BadInput
@@ -273,3 +273,13 @@ def test_another_call_is_the_layers_own():
 def test_only_modules():
     with pytest.raises(BadInput, match="torch.nn.Module"):
         sl.fuse_norms("gpt2")
+
+
+def test_metrics_of_norms_that_were_not_fused_are_named(tmp_path):
+    model = Decoder()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with sl.attach(model, optimizer, tmp_path, every=1, metrics=["loss", "act_kurtosis", *NORM_METRICS]) as lens:
+        lens.step(one_step(model, optimizer, lens))
+    reasons = dict(sl.load(tmp_path).header.coverage.not_observed)
+    assert all("fuse_norms(model) before the lens was attached" in reasons[name] for name in NORM_METRICS)
+    assert "act_kurtosis" not in reasons and "act_kurtosis" in sl.load(tmp_path)
