@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from stabilitylens.readers._source import head, is_text, lines
 
 #: lines of the head that are looked at, and the share of them that has to fit. *Heuristic*.
 LOOKED_AT, FITS = 200, 0.8
-_SEPARATORS = (",", "\t", ";", "|")
+_SEPARATORS = (",", "\t", ";", "|", " ")
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ def layout_of(path: Path) -> Layout | None:
 
 
 def _layout(text: list[str], separator: str) -> Layout | None:
-    rows = [[cell.strip() for cell in row] for row in _parsed(text, separator)]
-    if len(rows) < 2:
+    rows = [[cell.strip() for cell in row] for row in _parsed(map(str.strip, text) if separator == " " else text, separator)]
+    if len(rows) < 2 or (separator == " " and len(rows[0]) == 1):
         return None
     width, count = Counter(map(len, rows[1:])).most_common(1)[0]
     body = [row for row in rows[1:] if len(row) == width]
     if count < FITS * len(rows[1:]) or not _has_numbers(body) or (width == 1 and len(rows) < 5):
         return None
     first = rows[0]
-    if len(first) in (width, width - 1) and not any(number(cell) is not None for cell in first) and any(first):
+    if separator != " " and len(first) in (width, width - 1) and not any(number(cell) is not None for cell in first) and any(first):
         if width == 1 and not loss_rank(first[0]):
             return None
         names = ("index",) * (width - len(first)) + tuple(first)
@@ -92,7 +92,7 @@ def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _parsed(text: list[str] | Iterator[str], separator: str) -> Iterator[list[str]]:
+def _parsed(text: Iterable[str], separator: str) -> Iterator[list[str]]:
     reader = csv.reader(text, delimiter=separator, skipinitialspace=True)
     while True:
         try:
@@ -109,7 +109,7 @@ def rows(path: Path, layout: Layout, skipped: list[int]) -> Iterator[list[str]]:
     """
     names, width = layout.names, len(layout.names)
     comma = layout.separator == ";"
-    text = (line for line in lines(path) if line and line[0] != "#" and not line.isspace())
+    text = (line.strip() if layout.separator == " " else line for line in lines(path) if line and line[0] != "#" and not line.isspace())
     for i, row in enumerate(_parsed(text, layout.separator)):
         if len(row) != width and (len(row) < width - 1 or len(row) > width):
             skipped[0] += bool(i or not layout.named)
