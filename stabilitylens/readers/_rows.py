@@ -55,6 +55,8 @@ from stabilitylens.run import Event, Run
 
 __all__ = ["UNCOUNTED", "Mark", "runs_from_rows"]
 
+#: the kind of an event that is a skipped step
+SKIPPED = "step_skipped"
 #: rows with the same fields that are added at once
 AT_ONCE = 1024
 
@@ -158,12 +160,20 @@ def _runs(path: Path, form: str, part: _Part, given: str | None) -> list[Run]:
 
 
 def _events(part: _Part, frame: Frame) -> Iterator[tuple[int, Event]]:
-    """Marks and skipped steps with their session."""
+    """Marks and skipped steps with their session; where a column counts the steps that lines tell of, too, the longer account."""
+    counted = list(_counted(part.table, frame))
+    told = sum(mark.kind == SKIPPED for _, mark in part.marks) > len(counted)
+    yield from () if told else counted
     for row, mark in part.marks:
-        steps, session, _ = frame.place(np.array([row]))
-        yield int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
-    for key, column in part.table.columns.items():
+        if mark.kind != SKIPPED or told:
+            steps, session, _ = frame.place(np.array([row]))
+            yield int(session[0]), Event(int(steps[0]), mark.kind, mark.text)
+
+
+def _counted(table: Table, frame: Frame) -> Iterator[tuple[int, Event]]:
+    """The skipped steps that columns count."""
+    for key, column in table.columns.items():
         if counts_skips(key):
             steps, session, _ = frame.placed(column.rows())
             for i, step in skipped(key, column.values(), steps):
-                yield int(session[i]), Event(step, "step_skipped", f"{key} counts it")
+                yield int(session[i]), Event(step, SKIPPED, f"{key} counts it")

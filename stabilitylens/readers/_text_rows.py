@@ -14,6 +14,7 @@ from stabilitylens.readers._text_chatter import loss_rank, without_chatter
 from stabilitylens.readers._text_layout import Layout
 from stabilitylens.readers._text_lines import Plain, prepared
 from stabilitylens.readers._text_pairs import Pairs, Tokenizer, tells_death, trains
+from stabilitylens.readers._text_skips import LONGEST, RANK, Skips
 from stabilitylens.readers._text_tables import Tables
 
 step_rank = _names.step_rank
@@ -24,15 +25,10 @@ NEAR = 6
 FRAMES = 32
 #: kinds of lines that are remembered
 KINDS = 4096
-#: a longer line is no sentence
-LONGEST = 400
 #: a loss without any counter is believed from its third line on: a script at the head has such lines, too
 BELIEVED = 3
 _DIED = re.compile(r"\bloss\b.{0,60}\b(?:nan|inf|infinite|infinity)\b|\b(?:nan|inf|infinite)\b.{0,20}\bloss\b", re.I)
 _QUOTES = re.compile(r"^wandb:|\bif\b|[\"']")
-#: which of several processes a line is of
-_RANK = re.compile(r"\b(?:[Rr]ank|RANK|worker|proc)[ :=_]{0,2}(\d{1,4})\b")
-_SKIPPED = re.compile(r"\b[Ss]kipping (?:this )?(?:step|update|optimizer step)|OVERFLOW!")
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[Row | Mark]:
@@ -97,7 +93,7 @@ class _Book:
         added: names in lines that followed a row.
         last: the row that was told last; behind: whether bars stand behind the values that they count.
         loss_key: the best name of a loss so far; at: the number of the line.
-        rank: that whose losses are read; others: the number of lines of other ranks.
+        rank: that whose losses are read; others: the number of lines of other ranks; skips: what lines tell of skipped steps.
     """
 
     pairs: Tokenizer = field(default_factory=Tokenizer)
@@ -114,13 +110,15 @@ class _Book:
     at: int = 0
     rank: str | None = None
     others: int = 0
+    skips: Skips = field(default_factory=Skips)
 
     def line(self, line: str) -> Iterator[Row | Mark]:
         """Read one line."""
         self.at += 1
-        if ("kipping" in line or "OVERFLOW" in line) and len(line) <= LONGEST and _SKIPPED.search(line):
+        if self.skips.speaks(line):
             yield from self._flush()
-            yield Mark("step_skipped", line.strip())
+            if self.skips.told(line):
+                yield Mark("step_skipped", line.strip())
         found = self.pairs(line)
         if found is None or not found.values:
             found = self.table(line) or found
@@ -142,7 +140,7 @@ class _Book:
 
     def _of_another(self, line: str, found: Pairs) -> bool:
         """Whether a line with a loss is of another rank than the first such line."""
-        rank = _RANK.search(line)
+        rank = RANK.search(line)
         if rank is None or not any(map(loss_rank, found.values)):
             return False
         self.rank = rank[1] if self.rank is None else self.rank
@@ -171,7 +169,9 @@ class _Book:
             return
         yield from self._flush()
         last = {name: numbers.pop() for name, numbers in rows.items()}
-        if len(groups) > 1:
+        if len(groups) > 1 and self.skips.scale:
+            yield self._told({name: numbers.pop(0) for name, numbers in rows.items()})
+        if len(groups) > 1 and len(next(iter(rows.values()))):
             yield rows
         self._told(last)
         own = {name: last[name] for name in counters}
@@ -274,7 +274,7 @@ class _Book:
             yield from self._weighed(max(losses, key=loss_rank), now.row)
 
     def _told(self, row: Row) -> Row:
-        self.last = row
+        self.last = row = self.skips.onto(row)
         best = max(row, key=loss_rank)
         if loss_rank(best) > loss_rank(self.loss_key):
             self.loss_key = best
