@@ -49,7 +49,9 @@ def refuse_overwriting(output: Path | None, inputs: Iterable[str]) -> None:
     """
     if output is None or not output.exists():
         return
-    for given in map(Path, inputs):
+    from stabilitylens.readers import parted
+
+    for given in (parted(Path(one))[0] for one in inputs):
         if given.exists() and (output.samefile(given) or (given.is_dir() and given.resolve() in output.resolve().parents)):
             raise BadInput(f"{output} is part of what was to be read, and would be overwritten; give -o another file")
 

@@ -20,7 +20,7 @@ class Form(StrEnum):
 
 def compare(
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="A B", help="Two runs or more, of any tool, or folders of them.")
+        list[str] | None, typer.Argument(metavar="A B", help="Two runs or more, of any tool, or folders; FILE#2 is the second run in a file.")
     ] = None,
     form: Annotated[Form, typer.Option("--format", help="How to write the comparison.")] = Form.TEXT,
     output: OutputOption = None,

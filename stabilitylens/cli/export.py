@@ -24,7 +24,7 @@ class To(StrEnum):
 
 
 def export(
-    path: Annotated[str, typer.Argument(metavar="RUN", help="A recording, or a log of any tool; - is standard input.")],
+    path: Annotated[str, typer.Argument(metavar="RUN", help="A recording, or a log of any tool; FILE#2 is the second run in it, - standard input.")],
     to: Annotated[To, typer.Option("--to", help="The format to write.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")

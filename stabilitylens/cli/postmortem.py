@@ -12,7 +12,7 @@ LossOption = Annotated[str | None, typer.Option("--loss", metavar="KEY", help="W
 
 
 def postmortem(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Logs of any tool, or folders of them; - is standard input.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Logs of any tool, or folders; FILE#2 is the second run in a file, - standard input.")],
     loss: LossOption = None,
     form: FormatOption = Format.TEXT,
     output: OutputOption = None,

@@ -1,33 +1,19 @@
-"""Opens whatever a log lies in: a file, plain or compressed, or a pipe; in bounded memory."""
+"""Reads a file's bytes as text, whatever its encoding and line ends; in bounded memory."""
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
-import io
-import lzma
-import sys
-import tempfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, cast
 
-from stabilitylens.errors import BadInput
 from stabilitylens.readers._progress import progress
 from stabilitylens.readers._words import speaks
 
-PIPE = Path("-")
 HEAD = 1 << 18
 #: a longer line is cut into lines of this length
 LONGEST = 1 << 22
 _CHUNK = 1 << 20
-#: a compressed file that holds more than this is refused: none of the logs that we know of is near it
-_MOST = 1 << 36
-_PACKED = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
 #: a stretch of so many NULs is a hole in a file, as a log has that was cut while it was written
 NULS = 64
 #: text in an unknown encoding has at least this share of ASCII. *Heuristic*.
@@ -36,73 +22,6 @@ _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x08\x0b\x0c\x1b"))
 _HIGH = bytes(range(128, 256))
 _LEGACY = ("gb18030", "cp1251")
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF8: "utf-8"}
-
-
-@contextmanager
-def plain(path: Path) -> Iterator[Path]:
-    """A path whose bytes are a log's: the same one, or, for a pipe or a compressed file, a temporary one.
-
-    Raises:
-        BadInput: a compressed file is damaged before anything came out of it, or its format cannot be opened here.
-    """
-    kind = "pipe" if path == PIPE else _packed(path)
-    if kind is None:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="stabilitylens-", ignore_cleanup_errors=True) as folder:
-        out = Path(folder) / (path.stem if kind != "pipe" and path.suffix else path.name)
-        if kind == "pipe":
-            _copy(cast(io.BufferedIOBase, sys.stdin.buffer), out, path)
-            with plain(out) as inner:
-                yield inner
-            return
-        with path.open("rb") as file, _unpacked(kind, file, path) as stream:
-            _copy(stream, out, path)
-        yield out
-
-
-def _packed(path: Path) -> str | None:
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        begin = file.read(6)
-    return next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), None)
-
-
-def _unpacked(kind: str, file: io.BufferedIOBase, path: Path) -> io.BufferedIOBase:
-    if kind == "gz":
-        return gzip.GzipFile(fileobj=file)
-    if kind == "bz2":
-        return bz2.BZ2File(file)
-    if kind == "xz":
-        return lzma.LZMAFile(cast(IO[bytes], file))
-    try:
-        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        try:
-            import zstandard  # type: ignore[import-not-found, unused-ignore]
-        except ImportError as error:
-            raise BadInput(f"{path} is compressed with zstd, which is not installed; pip install 'stabilitylens[zstd]', or unpack it first") from error
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(cast(IO[bytes], file), read_across_frames=True))
-    return zstd.ZstdFile(file)  # type: ignore[no-any-return, unused-ignore]
-
-
-def _copy(stream: io.BufferedIOBase, out: Path, path: Path) -> None:
-    """What can be unpacked; the end of a cut file is lost, and what came before it is kept."""
-    with out.open("wb") as file:
-        try:
-            while chunk := stream.read(_CHUNK):
-                file.write(chunk)
-                if file.tell() > _MOST:
-                    raise BadInput(f"{path} unpacks to more than {_MOST >> 30} GiB; unpack and cut it first")
-        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            if not file.tell():
-                raise BadInput(f"{path} is compressed and damaged from its beginning; make the archive again") from error
-        except Exception as error:
-            if isinstance(error, BadInput) or type(error).__module__.partition(".")[0] not in ("zstandard", "compression"):
-                raise
-            if not file.tell():
-                raise BadInput(f"{path} is compressed and damaged from its beginning; make the archive again") from error
 
 
 def head(path: Path) -> bytes:
