@@ -31,6 +31,7 @@ class Subject:
         initial: in an audit, one forward and backward before training, if that was asked for.
         contexts: what happened around each incident; None for those that were not looked into.
         dumps: what the black box kept of incidents, what their replays found, and which cures were tried on them.
+        failures: a sentence for each detector, rule or suspect that failed by a fault of our own.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Subject:
     initial: Run | None = None
     contexts: tuple[Context | None, ...] = ()
     dumps: tuple[Dump, ...] = ()
+    failures: tuple[str, ...] = ()
 
     @property
     def header(self) -> Header:

@@ -8,13 +8,15 @@ from typing import Any
 
 from stabilitylens.dumps import Dump, of_incident
 from stabilitylens.explanation._blind import cannot_show
-from stabilitylens.explanation._coincidences import Coincidence, coincidences
+from stabilitylens.explanation._coincidence import Coincidence
+from stabilitylens.explanation._coincidences import coincidences
 from stabilitylens.explanation._movements import Movement, movements
-from stabilitylens.findings import SEVERITIES
+from stabilitylens.gravity import gravest_first
+from stabilitylens.guard import Guard
 from stabilitylens.incidents import Incident
 from stabilitylens.run import Run
 
-#: incidents that are looked into, the most severe and the longest first. *Heuristic*: nobody reads more.
+#: incidents that are looked into, the gravest first. *Heuristic*: nobody reads more.
 MOST = 20
 #: what needs no explanation, or has none in what came before it
 PLAIN = ("resume", "plateau")
@@ -68,20 +70,25 @@ class Context:
         }
 
 
-def contexts(run: Run, incidents: Sequence[Incident], dumps: Sequence[Dump] = ()) -> list[Context | None]:
+def contexts(
+    run: Run, incidents: Sequence[Incident], dumps: Sequence[Dump] = (), guard: Guard | None = None
+) -> list[Context | None]:
     """The context of each incident; None for those that need none, and beyond the 20 that matter most.
 
     Args:
         run: the record.
         incidents: what happened in it.
         dumps: what the black box kept of them.
+        guard: keeps what failed by a fault of our own; such an incident has an empty context.
     """
-    ranked = sorted(
-        (i for i, incident in enumerate(incidents) if incident.kind not in PLAIN),
-        key=lambda i: (-SEVERITIES[incidents[i].severity], incidents[i].metric != "loss", -incidents[i].cost_steps),
-    )
-    looked = set(ranked[:MOST])
-    return [_context(run, incident, incidents, dumps) if i in looked else None for i, incident in enumerate(incidents)]
+    guard, candidates = guard or Guard(), [incident for incident in incidents if incident.kind not in PLAIN]
+    looked = {id(incident) for incident in gravest_first(candidates)[:MOST]}
+    return [_guarded(run, incident, incidents, dumps, guard) if id(incident) in looked else None for incident in incidents]
+
+
+def _guarded(run: Run, incident: Incident, incidents: Sequence[Incident], dumps: Sequence[Dump], guard: Guard) -> Context:
+    what = f"the surroundings of the {incident.kind.replace('_', ' ')} of {incident.metric} at step {incident.start_step}, which are missing"
+    return guard.call(what, lambda: _context(run, incident, incidents, dumps), Context())
 
 
 def _context(run: Run, incident: Incident, incidents: Sequence[Incident], dumps: Sequence[Dump]) -> Context:

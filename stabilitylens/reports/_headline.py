@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stabilitylens.findings import SEVERITIES, Finding
+from stabilitylens.gravity import gravest_first
 from stabilitylens.incidents import Incident
 from stabilitylens.run import Run, Series
 
@@ -73,8 +74,7 @@ def _worst_finding(subject: Subject) -> Finding | None:
 
 
 def _worst_incident(incidents: Sequence[Incident]) -> Incident | None:
-    """The most severe, on the loss before other series, the longest of those."""
-    return max(incidents, key=lambda i: (_rank(i), i.metric == "loss", i.end_step - i.start_step), default=None)
+    return next(iter(gravest_first(incidents)), None)
 
 
 def _rank(found: Finding | Incident | None) -> int:
@@ -99,12 +99,13 @@ def _tally(subject: Subject) -> str:
 
 
 def _count(incidents: Sequence[Incident]) -> str:
-    """E.g. ``spike of loss at step 1003, outlier of loss (2 times)``; empty for none."""
+    """E.g. ``spike of loss at step 1003, outlier of loss (2 times)``, the gravest first; empty for none."""
+    incidents = gravest_first(incidents)
     kinds = Counter((incident.kind.replace("_", " "), incident.metric) for incident in incidents)
     first = {(i.kind.replace("_", " "), i.metric): i.peak_step for i in reversed(incidents)}
     parts = [
         f"{kind} of {metric} " + (f"({n} times)" if n > 1 else "throughout" if kind in THROUGHOUT else f"at step {first[kind, metric]}")
-        for (kind, metric), n in kinds.most_common(KINDS)
+        for (kind, metric), n in list(kinds.items())[:KINDS]
     ]
     return ", ".join(parts + ["and other incidents"] * (len(kinds) > KINDS))
 

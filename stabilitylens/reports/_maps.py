@@ -19,6 +19,8 @@ CELLS = 120_000
 #: a map is never drawn with fewer steps than this, nor with more
 COLUMNS = (60, 600)
 
+LARGEST = float(np.finfo(np.float64).max)
+
 #: first on the page, in this order, after what the fired rules looked at; all others are one click away
 MAIN = ("max_attn_logit", "attn_entropy_ratio", "resid_rms", "resid_grad_norm", "update_rms")
 
@@ -70,7 +72,7 @@ def _range(finite: Float[np.ndarray, " n"], worse: Worse) -> tuple[float, float]
     low, high = float(finite.min()), float(finite.max())
     if low <= 0:
         return low, high
-    return (low, max(high, 2 * low)) if worse == "high" else (min(low, high / 2), high)
+    return (low, max(high, min(2 * low, LARGEST))) if worse == "high" else (min(low, high / 2), high)
 
 
 def _panel(index: int, run: Run, series: Series, columns: int, worse: Worse) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stabilitylens.findings import SEVERITIES
+from stabilitylens.gravity import gravest_first
 from stabilitylens.reports._suspects import excluded, leading, untested
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ SHOWN, MOVED = 3, 3
 
 
 def around(subject: Subject) -> Iterable[RenderableType]:
-    """Who moved first, what coincided, and what the log cannot show, of the most severe incidents."""
-    known = [(i, c) for i, c in zip(subject.incidents, subject.contexts, strict=False) if c is not None]
-    for incident, context in sorted(known, key=lambda pair: -SEVERITIES[pair[0].severity])[:SHOWN]:
+    """Who moved first, what coincided, and what the log cannot show, of the gravest incidents."""
+    known = {id(i): c for i, c in zip(subject.incidents, subject.contexts, strict=False) if c is not None}
+    for incident in [i for i in gravest_first(subject.incidents) if id(i) in known][:SHOWN]:
+        context = known[id(incident)]
         lines = [Text(context.sentence)] if context.sentence else []
         lines += [Text(f"then {movement}") for movement in context.moved[1:MOVED]]
         lines += [Text(f"coincided: {event.text}") for event in context.coincident]

@@ -20,7 +20,13 @@ def number(value: float) -> str:
 
 def rounded(values: Float[np.ndarray, " n"]) -> list[float | None]:
     """Four significant digits, enough for a picture; None for what is not finite."""
-    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values.tolist()]
+    return [short(value) if math.isfinite(value) else None for value in values.tolist()]
+
+
+def short(value: float) -> float:
+    """Four significant digits; the largest numbers stay as they are, for rounded up they would be infinite."""
+    near = float(f"{value:.4g}")
+    return near if math.isfinite(near) else value
 
 
 def sentence(text: str) -> str:

@@ -70,7 +70,7 @@ def _run(subject: Subject) -> dict[str, Any]:
         ],
         "events": [{"step": event.step, "kind": event.kind, "text": event.text} for event in run.events],
         "dumps": [dump.to_dict() | {"incidents": _incidents_of(subject, dump)} for dump in subject.dumps],
-        "notes": run.notes,
+        "notes": [*run.notes, *subject.failures],
         "coverage": {
             "parameters": coverage.parameters,
             "layers": coverage.layers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
+from stabilitylens.gravity import gravest_first
 from stabilitylens.reports._reporter import reporter
 
 if TYPE_CHECKING:
@@ -13,16 +14,18 @@ if TYPE_CHECKING:
 
 @reporter("line")
 def write(report: Report, stream: TextIO) -> None:
-    """``NAME: SEVERITY CODE RULE (WHERE): MESSAGE``, then each incident, then what the black box kept, then how many rules had which verdict."""
+    """``NAME: SEVERITY CODE RULE (WHERE): MESSAGE``, then each incident, then what the black box kept, then what failed by a fault of our own, then how many rules had which verdict."""
     for subject in report.subjects:
         for finding in subject.by_verdict("fired"):
             where = "" if str(finding.where) == "the whole model" else f" ({finding.where})"
             stream.write(f"{subject.name}: {finding.severity} {finding.code} {finding.name}{where}: {_flat(finding.message)}\n")
-        for incident in subject.incidents:
+        for incident in gravest_first(subject.incidents):
             kind = incident.kind.replace("_", " ")
             stream.write(f"{subject.name}: {incident.severity} {kind} (step {incident.start_step}): {_flat(incident.explanation)}\n")
         for dump in subject.dumps:
             stream.write(f"{subject.name}: kept step {dump.step}: {_flat(dump.summary)}\n")
+        for failure in subject.failures:
+            stream.write(f"{subject.name}: {_flat(failure)}\n")
         stream.write(f"{subject.name}: {_tally(subject)}\n")
 
 

@@ -43,7 +43,12 @@ def _log(report: Report) -> dict[str, Any]:
     run = {
         "tool": {"driver": driver},
         "results": [_result(subject, finding, index) for subject, finding in fired],
-        "invocations": [{"executionSuccessful": True}],
+        "invocations": [{
+            "executionSuccessful": True,
+            "toolExecutionNotifications": [
+                {"level": "error", "message": {"text": f"{s.name}: {failure}"}} for s in report.subjects for failure in s.failures
+            ],
+        }],
         "properties": {"headline": report.verdict, "subjects": [_verdicts(subject) for subject in report.subjects]},
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}

@@ -14,6 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from stabilitylens.gravity import gravest_first
 from stabilitylens.reports._initial import rows
 from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
@@ -49,6 +50,7 @@ def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[Renderab
     """All text is ``rich.text.Text``: what a log or a model calls itself is never read as markup."""
     yield Rule(Text(subject.name, style="bold"), align="left")
     yield _headline(subject)
+    yield from (Text(failure, style="bold red") for failure in subject.failures)
     if subject.run is not None:
         yield _curves(subject.run)
     if subject.incidents:
@@ -103,7 +105,7 @@ def _incidents(incidents: tuple[Incident, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("what", "of", "steps", "peak", "what happened"):
         table.add_column(column, overflow="fold")
-    for incident in incidents:
+    for incident in gravest_first(incidents):
         kind = Text(incident.kind.replace("_", " "), style=STYLES[incident.severity])
         steps = f"{incident.start_step} to {incident.end_step}"
         table.add_row(

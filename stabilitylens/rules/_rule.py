@@ -151,16 +151,17 @@ def in_words(count: float) -> str:
     return f"{count / unit:.3g} {word}"
 
 
-def judge(evidence: Evidence, *, static: bool | None = None) -> list[Finding]:
+def judge(evidence: Evidence, *, static: bool | None = None, ask: Callable[[Rule, Evidence], list[Finding]] = verdicts) -> list[Finding]:
     """Every rule's verdict, those that fired first and by severity.
 
     Args:
         evidence: anatomy, recipe and run, as far as they are known.
         static: True for only the rules that judge a model before training: those that need no run, and where
             there is a run of one sample at initialisation those that can be judged by it. None for all.
+        ask: asks one rule; another one may stand in for it, as where a rule that fails must cost only itself.
     """
     measured = evidence.run is not None and evidence.run.format == INITIAL
     members = [m for m in RULES if not static or m.static or (m.initial and measured)]
-    found = [f for m in members for f in verdicts(m, evidence)]
+    found = [f for m in members for f in ask(m, evidence)]
     order = {"fired": 0, "not_evaluated": 1, "clear": 2}
     return sorted(found, key=lambda f: (order[f.verdict], -SEVERITIES.get(f.severity or "info", 0), f.code))

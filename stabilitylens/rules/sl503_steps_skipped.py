@@ -20,7 +20,7 @@ def steps_skipped(evidence: Evidence) -> list[Fired]:
     """The optimizer takes its steps, but for the few that a gradient scaler skips.
 
     ## What it flags
-    Of the steps after the first 100, more than 1 % without an update: a warning; more than half of them, or a
+    Of the steps after the first 100 (or from where skipping began, if it never stopped since), more than 1 % without an update: a warning; more than half of them, or a
     `loss_scale` that came down to 1: an error. The first steps of a scaler, and one skip in 2,000 steps, are as they
     should be.
 
@@ -48,13 +48,23 @@ def steps_skipped(evidence: Evidence) -> list[Fired]:
     run = recorded(evidence)
     steps = sampled(run, "loss").steps
     skipped = np.array(sorted({event.step for event in run.events if event.kind == "step_skipped"}), dtype=np.int64)
-    later = steps[0] + WARM_UP
+    later = _since(steps, skipped, steps[0] + WARM_UP)
     total, missed = int(np.sum(steps >= later)), skipped[skipped >= later]
     share = len(missed) / total if total else 0.0
     floor = _floor(run)
     if share <= OFTEN and floor is None:
         return []
     return [_fired(missed, total, share, floor, int(steps[-1]))]
+
+
+def _since(steps: np.ndarray, skipped: np.ndarray, later: int) -> int:
+    """The step from which on skips count: after the first 100, or from where they began if they never stopped since."""
+    took = ~np.isin(steps, skipped)
+    at = int(np.searchsorted(steps, later))
+    if at == len(steps) or took[at]:
+        return later
+    before = np.flatnonzero(took[:at])
+    return int(steps[before[-1] + 1] if len(before) else steps[0])
 
 
 def _floor(run: Run) -> tuple[float, int] | None:

@@ -144,6 +144,13 @@ class Case:
         values = values[np.isfinite(values)]
         return float(values[-1]) if len(values) else None
 
+    @cached_property
+    def scale(self) -> float | None:
+        """The loss scale at the incident or last before it; None where none is known."""
+        values = self.around("loss_scale", before=10**12)
+        values = values[np.isfinite(values) & (values > 0)]
+        return float(values[-1]) if len(values) else None
+
     @property
     def resumed(self) -> bool:
         """Whether training was resumed shortly before."""

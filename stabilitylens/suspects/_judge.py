@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stabilitylens.findings import SEVERITIES
+from stabilitylens.gravity import gravity, lost
+from stabilitylens.guard import Guard
 from stabilitylens.incidents import Incident
 from stabilitylens.suspects._case import Case
-from stabilitylens.suspects._suspect import SUSPECTS, Opinion
+from stabilitylens.suspects._suspect import SUSPECTS, Opinion, Suspect
 from stabilitylens.suspects._tested import tested
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
 
+#: an incident that lost less than this share of what the gravest did is not what the suspects are asked for first. *Heuristic*.
+LESSER = 0.1
 
-def judge_case(case: Case) -> dict[str, Opinion]:
-    """Every suspect's opinion on one incident, by name."""
-    opinions = {member.name: tested(member.name, member.weigh(case), case.table) for member in SUSPECTS if not member.last}
+
+def judge_case(case: Case, guard: Guard | None = None) -> dict[str, Opinion]:
+    """Every suspect's opinion on one incident, by name; one that fails by a fault of our own has none."""
+    guard = guard or Guard()
+    opinions = {member.name: tested(member.name, _weighed(member, case, guard), case.table) for member in SUSPECTS if not member.last}
     case = replace(case, others=opinions)
-    return opinions | {member.name: member.weigh(case) for member in SUSPECTS if member.last}
+    return opinions | {member.name: _weighed(member, case, guard) for member in SUSPECTS if member.last}
 
 
-def suspects_of(subject: Subject) -> list[dict[str, Any]]:
+def _weighed(member: Suspect, case: Case, guard: Guard) -> Opinion:
+    what = f"the suspect {member.name}, which was not weighed for the {case.incident.kind.replace('_', ' ')} at step {case.incident.start_step}"
+    failed = Opinion(0.0, (), ("it could not be weighed, by a fault of our own",), "None was worked out, by a fault of our own.")
+    return guard.call(what, lambda: member.weigh(case), failed)
+
+
+def suspects_of(subject: Subject, guard: Guard | None = None) -> list[dict[str, Any]]:
     """The suspects of one run, keys as in the JSON contract, most likely first; none without an incident to explain.
 
-    Each suspect stands once, with the evidence of the incident that speaks most for it, of those that are the most
-    severe. Incidents of the loss count, and warnings and errors of other series.
+    Each suspect stands once, with the evidence of the incident that speaks most for it, of those that are the gravest.
+    Incidents of the loss count, and warnings and errors of other series.
     """
     run, incidents = subject.run, subject.incidents
     if run is None:
@@ -36,9 +48,17 @@ def suspects_of(subject: Subject) -> list[dict[str, Any]]:
         i: Case(run, incidents[i], context, subject.findings, table=_table(subject, incidents[i]))
         for i, context in enumerate(subject.contexts) if context is not None and _counts(incidents[i])
     }
-    judged = {i: judge_case(case) for i, case in cases.items()}
-    entries = [_entry(subject.name, member.name, judged, incidents) for member in SUSPECTS] if judged else []
+    judged = {i: judge_case(case, guard) for i, case in cases.items()}
+    main = _main(judged, incidents)
+    entries = [_entry(subject.name, member, main, judged) for member in SUSPECTS] if judged else []
     return sorted(entries, key=lambda entry: -float(entry["score"]))
+
+
+def _main(judged: Iterable[int], incidents: Sequence[Incident]) -> list[int]:
+    """The incidents that a report is about, the gravest first: those as severe as it that lost a tenth of what it did."""
+    ranked = sorted(judged, key=lambda i: gravity(incidents[i]), reverse=True)
+    worst = incidents[ranked[0]] if ranked else None
+    return [i for i in ranked if worst and incidents[i].severity == worst.severity and lost(incidents[i]) >= LESSER * lost(worst)]
 
 
 def _table(subject: Subject, incident: Incident) -> Mapping[str, Any] | None:
@@ -50,11 +70,10 @@ def _counts(incident: Incident) -> bool:
     return incident.metric == "loss" or SEVERITIES[incident.severity] > SEVERITIES["info"]
 
 
-def _entry(run: str, name: str, judged: dict[int, dict[str, Opinion]], incidents: Sequence[Incident]) -> dict[str, Any]:
-    """The suspect's best incident, and those for which it comes first."""
-    worst = max(SEVERITIES[incidents[i].severity] for i in judged)
-    main = [i for i in judged if SEVERITIES[incidents[i].severity] == worst]
-    best = max(main, key=lambda i: judged[i][name].score)
+def _entry(run: str, member: Suspect, main: Sequence[int], judged: Mapping[int, Mapping[str, Opinion]]) -> dict[str, Any]:
+    """The suspect's best incident, and those for which it comes first; that nothing is known is said of the gravest."""
+    name = member.name
+    best = main[0] if member.last else max(main, key=lambda i: judged[i][name].score)
     opinion = judged[best][name]
     return {
         "run": run,
@@ -66,5 +85,5 @@ def _entry(run: str, name: str, judged: dict[int, dict[str, Opinion]], incidents
         "evidence_for": list(opinion.evidence_for),
         "evidence_against": list(opinion.evidence_against),
         "experiment": opinion.experiment,
-        "summary": SUSPECTS[name].summary,
+        "summary": member.summary,
     }

@@ -50,6 +50,7 @@ def bad_batch(case: Case) -> Opinion:
     scales.pro(WEAK, f"none of {case.context.asked} other series moved before step {step}", case.quiet_before)
     scales.con_first(FAIR, moved, "something moved before it: ")
     scales.con_first(STRONG, case.lr_jumps)
+    scales.con_first(STRONG, case.context.of("period"), "one batch does not come round: ")
     scales.con(FAIR, "training was resumed just before", case.resumed)
     return scales.opinion(experiment)
 
@@ -64,7 +65,7 @@ def _shape(case: Case, scales: Scales) -> None:
     stretch = incident.end_index - incident.peak_index >= 3 and case.fell_back >= 0.3
     scales.pro(FAIR, f"it fell back in one step, by {case.fell_back:.0%} of its height, as where a stretch of data ends", stretch)
     scales.con(FAIR, "it had not come back by the end of the record", incident.recovery == "none")
-    height = incident.peak_index < len(case.loss or ()) and case.loss is not None and case.loss.values[incident.peak_index] > FAR * case.level
-    scales.pro(WEAK, f"its peak is over {FAR:g} times the level before", height)
+    peak = float(case.loss.values[incident.peak_index]) if case.loss is not None and incident.peak_index < len(case.loss) else float("nan")
+    scales.pro(WEAK, f"its peak is over {FAR:g} times the level before", 0 < FAR * case.level < peak)
     together = [m for m in case.context.of_metric("grad_norm", "grad_norm_clipped") if m.step == incident.start_step]
     scales.pro_first(WEAK, together, "the gradient norm rose in the same step: ")

@@ -40,7 +40,7 @@ def data_order(case: Case) -> Opinion:
     scales, context = Scales(0.06), case.context
     edges, periods, resumes = context.of("epoch_edge"), context.of("period"), context.of("resume")
     scales.pro_first(_surprise(case), edges)
-    scales.pro_first(STRONG, periods)
+    scales.pro_first(DECISIVE, periods)
     scales.pro_first(FAIR, resumes)
     replayed = _replayed(case)
     scales.pro(FAIR, f"the loss was {1 - replayed:.1%} lower from a resume until it stepped up", replayed < 0.97)
@@ -58,7 +58,7 @@ def data_order(case: Case) -> Opinion:
 def _surprise(case: Case) -> float:
     """What an epoch's edge weighs: nothing where some edge is near most points of the log."""
     epochs, incident = case.run.series.get("epoch"), case.incident
-    if epochs is None or not len(epochs):
+    if epochs is None or not np.isfinite(epochs.values).any():
         return 0.0
     edges = float(np.nanmax(epochs.values) - np.nanmin(epochs.values))
     near = edges * (incident.start_step - reach(case.run, incident)) / max(1, int(epochs.steps[-1] - epochs.steps[0]))
@@ -74,10 +74,11 @@ def _replayed(case: Case) -> float:
     if not resumes:
         return 1.0
     steps, values = case.loss.steps, case.loss.values
-    between, before = values[(steps >= resumes[-1]) & (steps < start)], values[steps < resumes[-1]][-50:]
+    sides = values[(steps >= resumes[-1]) & (steps < start)], values[steps < resumes[-1]][-50:]
+    between, before = (side[np.isfinite(side) & (side > 0)] for side in sides)
     if len(between) < 5 or len(before) < 5:
         return 1.0
-    return float(np.nanmedian(between) / np.nanmedian(before))
+    return float(np.median(between) / np.median(before))
 
 
 def _evaluation_flat(case: Case) -> str:
@@ -87,6 +88,7 @@ def _evaluation_flat(case: Case) -> str:
     for name, series in case.run.series.items():
         if not series.axes and "loss" in name and any(word in name for word in ("eval", "val", "test")):
             before, after = (series.values[side] for side in (series.steps < case.incident.start_step, series.steps > case.incident.start_step))
-            if len(before) and len(after) and np.nanmin(after) <= 1.005 * before[-1]:
+            before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+            if len(before) and len(after) and np.min(after) - before[-1] <= 0.005 * abs(before[-1]):
                 return name
     return ""

@@ -41,6 +41,8 @@ def fp16_overflow(case: Case) -> Opinion:
     scales.pro_first(FAIR, falls)
     skipped = case.context.of("steps_skipped")
     scales.pro_first(FAIR, skipped)
+    scale = case.scale
+    scales.pro(STRONG, f"they were skipped at a loss scale of {scale or 0:g}: a scaler skips where a gradient is not finite", skipped and scale)
     scales.con(WEAK, "the log has neither a loss scale nor a precision of fp16", "loss_scale" not in case.run.series and precision != "fp16")
     largest = case.highest_lately("resid_absmax", LATELY)
     scales.pro(FAIR, f"resid_absmax reached {largest or 0:.3g}, of {LARGEST:,.0f}", largest is not None and largest > LARGEST / NEAR)

@@ -44,6 +44,7 @@ def gradient_accumulation(case: Case) -> Opinion:
     scales.pro(WEAK, "tokens of a step changed with it", steps["tokens"] and (steps["loss"] or steps["grad_norm"]))
     scales.con(FAIR, "neither loss nor gradient norm stepped by a whole number for good", not steps["loss"] and not steps["grad_norm"])
     scales.con(STRONG, f"{case.incident.metric} was not finite", case.nonfinite)
+    scales.con_first(STRONG, case.lr_jumps)
     return scales.opinion("Compute loss and gradient norm of one batch in one piece and in micro-batches from the same weights; they have to agree.")
 
 
@@ -57,7 +58,10 @@ def _factor(case: Case, name: str) -> float | None:
     before, after = (side[np.isfinite(side) & (side > 0)] for side in (values[max(0, at - SIDE) : at], values[at : at + SIDE]))
     if min(len(before), len(after)) < FEWEST:
         return None
-    factor = float(np.median(after) / np.median(before))
+    with np.errstate(over="ignore"):
+        factor = float(np.median(after) / np.median(before))
+    if not 1 / (2 * MOST) < factor < 2 * MOST:
+        return None
     whole = round(max(factor, 1 / factor))
     noise = float(np.std(np.log(after)) / np.sqrt(len(after)))
     exact = abs(max(factor, 1 / factor) / whole - 1) < max(EXACT, min(noise, 2 * EXACT))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stabilitylens.suspects._case import Case
+from stabilitylens.suspects._case import SAMPLES, SOON, Case
 from stabilitylens.suspects._suspect import DECISIVE, FAIR, STRONG, WEAK, Opinion, Scales, suspect
 
 #: a rise by this factor is none that a schedule means to make. *Heuristic*.
@@ -25,7 +25,7 @@ def learning_rate(case: Case) -> Opinion:
     - Updates grew before the loss did.
 
     ## Speaks against it
-    - The loss leapt while the learning rate was what it had been for hundreds of steps, or far below its peak.
+    - A learning rate of 0. The loss leapt while the learning rate was what it had been for hundreds of steps, or far below its peak.
 
     ## Evidence
     - At learning rates above what a model stands, attention and output logits grow first: <https://arxiv.org/abs/2309.14322>.
@@ -41,9 +41,12 @@ def learning_rate(case: Case) -> Opinion:
     """
     scales, step, lr = Scales(0.12), case.incident.start_step, case.lr
     broken = [jump for jump in case.lr_jumps if (jump.size or 0) >= BROKEN]
-    scales.pro_first(DECISIVE, broken)
+    near = bool(broken) and step - broken[0].step <= max(SOON, SAMPLES * case.gap)
+    scales.pro_first(DECISIVE if near else STRONG, broken)
     if lr is None:
         scales.con(0.0, "lr was not recorded")
+    elif lr == 0 and not broken:
+        scales.con(DECISIVE, "lr was 0: no weight could move")
     elif not case.lr_jumps:
         _steady(case, scales, lr)
     updates = [m for m in case.early_movers if m.metric in ("update_ratio", "update_rms") and m.after > m.before]

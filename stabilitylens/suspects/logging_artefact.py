@@ -56,4 +56,4 @@ def _begins_again(case: Case) -> float | None:
     if loss is None or case.incident.metric != "loss" or case.nonfinite or case.incident.start_index < 5:
         return None
     first, peak = float(loss.values[0]), float(loss.values[case.incident.peak_index])
-    return peak if abs(peak / first - 1) < AS_AT_START and case.level < 0.75 * first else None
+    return peak if first > 0 and abs(peak - first) < AS_AT_START * first and case.level < 0.75 * first else None

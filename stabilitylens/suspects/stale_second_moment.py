@@ -37,7 +37,7 @@ def stale_second_moment(case: Case) -> Opinion:
     """
     scales, beta2, step = Scales(0.08), case.recipe.beta2, case.incident.start_step
     experiment = f"Repeat the steps up to {case.incident.peak_step} from the last checkpoint with StableAdamW, or with β2 = 0.95."
-    if beta2 is not None and (1 - beta2) ** -0.5 < CEILING:
+    if beta2 is not None and 0 <= beta2 < 1 and (1 - beta2) ** -0.5 < CEILING:
         scales.con(DECISIVE, f"with β2 = {beta2:g} adam_rms cannot exceed {(1 - beta2) ** -0.5:.2g}")
     highest = _highest(case)
     if highest is not None:
