@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from stabilitylens.findings import Finding
+from stabilitylens.gravity import gravest_first
+from stabilitylens.incidents import Incident
 from stabilitylens.reports._envelope import envelope
 from stabilitylens.reports._series import spans_decades, trace_of
 from stabilitylens.reports._words import rounded, without_formula
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 #: columns of pixels that a curve has at most, over all lines of a figure
 COLUMNS = 2000
+
+#: incidents that are marked on a curve, the gravest
+MARKED = 60
 
 #: shown open, in this order; every other scalar is one click away
 MAIN = ("loss", "grad_norm", "grad_norm_clipped")
@@ -49,15 +54,27 @@ def _curve(name: str, subjects: Sequence[Subject]) -> dict[str, Any]:
         "definition": without_formula(series[0][1].definition),
         "main": name in MAIN and not (name == "grad_norm_clipped" and _has_before_clipping(subjects)),
         "log": spans_decades(np.concatenate([s.values for _, s in series])),
-        "lines": [line(i, s.steps, s.values, COLUMNS // len(series)) for i, s in series],
-        "bands": [
-            {
-                "run": i, "kind": incident.kind.replace("_", " "), "severity": incident.severity,
-                "from": int(incident.start_step), "to": int(incident.end_step), "peak": int(incident.peak_step),
-                "text": incident.explanation,
-            }
-            for i, subject in have for incident in subject.incidents if incident.metric == name
-        ],
+        "lines": [line(i, s.steps, s.values, max(1, COLUMNS // len(series))) for i, s in series],
+        "bands": _bands(name, have),
+    }
+
+
+def _bands(name: str, have: Sequence[tuple[int, Subject]]) -> list[dict[str, Any]]:
+    """The gravest incidents of one series, in all runs."""
+    owner = {id(incident): (i, subject.run) for i, subject in have for incident in subject.incidents if incident.metric == name}
+    happened = [incident for _, subject in have for incident in subject.incidents if id(incident) in owner]
+    return [band(*owner[id(incident)], incident) for incident in gravest_first(happened)[:MARKED]]
+
+
+def band(index: int, run: Run | None, incident: Incident) -> dict[str, Any]:
+    """An incident on a curve, with the value at its peak; None where that is not finite."""
+    series = run.series.get(incident.metric) if run is not None else None
+    known = series is not None and not series.axes and 0 <= incident.peak_index < len(series)
+    return {
+        "run": index, "kind": incident.kind.replace("_", " "), "severity": incident.severity,
+        "from": int(incident.start_step), "to": int(incident.end_step), "peak": int(incident.peak_step),
+        "y": rounded(series.values[incident.peak_index : incident.peak_index + 1])[0] if series is not None and known else None,
+        "text": incident.explanation,
     }
 
 
@@ -82,6 +99,6 @@ def evidence(finding: Finding, own: int, runs: Sequence[Run]) -> dict[str, Any] 
         "log": spans_decades(np.concatenate([t.values for _, t in traces])),
         "threshold": trace.threshold,
         "span": [int(step) for step in finding.where.steps] if finding.where.steps else None,
-        "lines": [line(i, t.steps, t.values, 400 // len(traces)) for i, t in traces],
+        "lines": [line(i, t.steps, t.values, max(1, 400 // len(traces))) for i, t in traces],
         "bands": [],
     }

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from stabilitylens.findings import Finding
 from stabilitylens.reports._curves import curves, evidence
 from stabilitylens.reports._maps import maps
+from stabilitylens.reports._windows import windows
 from stabilitylens.reports._words import short_names
 from stabilitylens.rules import RULES
 
@@ -31,12 +32,15 @@ def figures(report: Report, leading: list[tuple[int, Finding]]) -> dict[str, Any
     fired = [finding for finding in report.findings if finding.verdict == "fired"]
     needed = [need for f in fired if f.code in RULES for need in RULES[f.code].needs]
     drawn, left_out = maps(runs, needed)
+    close, others = windows(report.subjects)
     return {
         "runs": short_names([run.path for run in runs]),
         "curves": [curve | {"id": f"curve-{i}"} for i, curve in enumerate(curves(report.subjects))],
         "maps": [each | {"id": f"map-{i}"} for i, each in enumerate(drawn)],
         "findings": [evidence(f, own, runs) if runs and i < PICTURED else None for i, (own, f) in enumerate(leading)],
         "left_out": left_out,
+        "windows": [each | {"id": f"window-{each['run']}-{each['incident']}"} for each in close],
+        "not_close": others,
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from stabilitylens.findings import Finding
+from stabilitylens.findings import Finding, Where
 from stabilitylens.header import Worse
 from stabilitylens.rules import RULES
 from stabilitylens.run import Run, Series
@@ -57,7 +57,7 @@ def trace_of(finding: Finding, run: Run) -> Trace | None:
         return None
     series = run[name]
     worse = worse_end(run, series)
-    values = _at(series, finding, run)
+    values = place_of(series, finding.where, run)
     while values.ndim > 1:
         values = worst(values, worse)
     threshold = finding.threshold
@@ -65,18 +65,18 @@ def trace_of(finding: Finding, run: Run) -> Trace | None:
     return Trace(name, worse, series.steps, values, threshold if comparable else None)
 
 
-def _at(series: Series, finding: Finding, run: Run) -> Float[np.ndarray, "step *rest"]:
-    """Index the axes that the finding's place names, from the last to the first."""
+def place_of(series: Series, where: Where, run: Run) -> Float[np.ndarray, "step *rest"]:
+    """Index the axes that a place names, from the last to the first."""
     values = series.values
     for axis in reversed(range(len(series.axes))):
-        index = _index(series.axes[axis], finding, run)
+        index = _index(series.axes[axis], where, run)
         if index is not None and 0 <= index < series.values.shape[1 + axis]:
             values = np.take(values, index, axis=1 + axis)
     return values
 
 
-def _index(axis: str, finding: Finding, run: Run) -> int | None:
-    layer, head = finding.where.layer, finding.where.head
+def _index(axis: str, where: Where, run: Run) -> int | None:
+    layer, head = where.layer, where.head
     if axis == "layer":
         return layer
     if axis == "head":

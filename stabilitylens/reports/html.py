@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from stabilitylens import __version__
 from stabilitylens.findings import SEVERITIES
+from stabilitylens.gravity import gravest_first
 from stabilitylens.reports._figures import embed, figures
 from stabilitylens.reports._initial import rows
 from stabilitylens.reports._public import olmo_told
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from stabilitylens.report import Report, Subject
 
 
+#: incidents of one run that are listed, the gravest
+LISTED = 50
+
+
 @reporter("html")
 def write(report: Report, stream: TextIO) -> None:
     """One page of under 6 MB, most of which is plotly's script; a report without curves has no script."""
@@ -38,7 +43,7 @@ def write(report: Report, stream: TextIO) -> None:
     page = _environment().get_template("report.html.jinja").render(
         report=report, groups=groups, figures=data, data=embed(data), scripts=code, style=own("report.css"),
         names=short_names([subject.name for subject in report.subjects]), policy=policy(code), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
-        suspected=suspected, shown={(found["index"], entry["name"]) for found in suspected for entry in found["leading"]},
+        suspected=suspected, listed=LISTED, shown={(found["index"], entry["name"]) for found in suspected for entry in found["leading"]},
         initial=[list(rows(s.initial)) if s.initial is not None else [] for s in report.subjects],
     )
     stream.write(page)
@@ -56,7 +61,7 @@ def _environment() -> Environment:
         loader=PackageLoader("stabilitylens", "reports"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )
-    out.filters |= {"number": number, "prose": prose, "sentence": sentence, "worst": _worst, "tally": _tally, "field": _field, "olmo": olmo_told}
+    out.filters |= {"number": number, "prose": prose, "sentence": sentence, "worst": _worst, "tally": _tally, "field": _field, "gravest": gravest_first, "olmo": olmo_told}
     return out
 
 

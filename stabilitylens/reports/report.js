@@ -33,13 +33,18 @@
     });
   }
 
-  function valueAt(figure, band) {
-    const line = figure.lines.find((each) => each.run === band.run);
-    let best = null;
-    line.x.forEach((x, i) => {
-      if (line.y[i] !== null && (best === null || Math.abs(x - band.peak) < Math.abs(line.x[best] - band.peak))) best = i;
+  // the gravest first: a label that would lie on another goes to the row above, or is left to the hover
+  function labels(place, figure) {
+    const ends = figure.lines.flatMap((line) => (line.x.length ? [line.x[0], line.x[line.x.length - 1]] : []));
+    const low = Math.min(...ends), scale = (place.clientWidth - 60) / Math.max(1, Math.max(...ends) - low), rows = [[], [], []];
+    return figure.bands.flatMap((b) => {
+      const at = (b.peak - low) * scale, half = 3.4 * b.kind.length + 4;
+      const row = rows.findIndex((taken) => taken.every(([x, w]) => Math.abs(x - at) > w + half));
+      if (row < 0) return [];
+      rows[row].push([at, half]);
+      return [{ x: b.peak, xref: "x", y: 1, yref: "paper", yanchor: "bottom", yshift: 14 * row, text: plain(b.kind), showarrow: false,
+        font: { size: 11, color: css(b.severity) }, row }];
     });
-    return best === null ? null : line.y[best];
   }
 
   function drawCurve(place, figure, height) {
@@ -50,15 +55,39 @@
     const limit = figure.threshold == null ? [] : [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: figure.threshold,
       y1: figure.threshold, line: { color: css("error"), width: 1.5, dash: "dash" },
       label: { text: `threshold ${number(figure.threshold)}`, textposition: "start", font: { color: css("error"), size: 11 } } }];
-    const peaks = { x: figure.bands.map((b) => b.peak), y: figure.bands.map((b) => valueAt(figure, b)), type: "scatter", mode: "markers",
+    const peaks = { x: figure.bands.map((b) => b.peak), y: figure.bands.map((b) => b.y), type: "scatter", mode: "markers",
       marker: { symbol: "triangle-down", size: 11, color: figure.bands.map((b) => css(b.severity)), line: { color: css("card"), width: 1 } },
       customdata: figure.bands.map((b) => plain(`${b.kind}: ${b.text}`)), hovertemplate: broken, name: "incident" };
-    const notes = figure.bands.length > 8 ? [] : figure.bands.map((b) => ({ x: b.peak, xref: "x", y: 1, yref: "paper", yanchor: "bottom",
-      text: plain(b.kind), showarrow: false, font: { size: 11, color: css(b.severity) } }));
+    const found = labels(place, figure), notes = found.map(({ row, ...note }) => note);
+    const room = found.length ? 22 + 14 * Math.max(...found.map((each) => each.row)) : 8;
     Plotly.react(place, [...lineTraces(figure), ...(figure.bands.length ? [peaks] : [])], layout(place, {
-      height, shapes: [...span, ...bands, ...limit], annotations: notes, margin: { l: 8, r: 12, t: notes.length ? 22 : 8, b: 8 },
+      height, shapes: [...span, ...bands, ...limit], annotations: notes, margin: { l: 8, r: 12, t: room, b: 8 },
       yaxis: figure.log ? { type: "log", dtick: 1, exponentformat: "power" } : {}, dragmode: "zoom",
     }), config);
+  }
+
+  function drawWindow(place, figure) {
+    const { band, panels } = figure, n = panels.length, colour = css(band.severity), wide = Math.max(1, figure.to - figure.from);
+    const axes = {}, traces = [], names = [];
+    panels.forEach((panel, i) => {
+      const y = i ? `y${i + 1}` : "y", top = 1 - i / n, base = { gridcolor: css("line"), zeroline: false, linecolor: css("line"), automargin: true };
+      axes[i ? `yaxis${i + 1}` : "yaxis"] = { ...base, domain: [1 - (i + 1) / n + (i + 1 < n ? 0.03 : 0), top - (i ? 0.09 : 0)], nticks: 4,
+        ...(panel.log ? { type: "log", dtick: 1, exponentformat: "power" } : {}) };
+      traces.push(...lineTraces(panel).map((trace) => ({ ...trace, yaxis: y, xaxis: "x" })));
+      if (n > 1) names.push({ xref: "paper", x: 0, xanchor: "left", yref: "paper", y: i ? top - 0.09 : 1, yanchor: "bottom", showarrow: false,
+        text: plain(panel.title), font: { size: 11, color: css("soft") } });
+      if (figure.on === i && band.y !== null) traces.push({ x: [band.peak], y: [band.y], yaxis: y, type: "scatter", mode: "markers", name: "incident",
+        marker: { symbol: "triangle-down", size: 11, color: colour, line: { color: css("card"), width: 1 } },
+        customdata: [plain(band.text)], hovertemplate: broken });
+    });
+    const mark = (x, dash) => ({ type: "line", yref: "paper", y0: 0, y1: 1, x0: x, x1: x, layer: "below", line: { color: colour, width: 1, dash } });
+    const say = (x, text, xanchor, row) => ({ x, xref: "x", xanchor, y: 1, yref: "paper", yanchor: "bottom", yshift: 13 * row, text, showarrow: false,
+      font: { size: 11, color: colour } });
+    const shapes = [{ type: "rect", yref: "paper", y0: 0, y1: 1, x0: band.from, x1: band.to, fillcolor: colour, opacity: 0.12, line: { width: 0 }, layer: "below" },
+      mark(band.from, "dot"), mark(band.peak, "solid"), mark(band.to, "dot")];
+    const marks = [say(band.from, `start ${band.from}`, "right", 1), say(band.peak, `peak ${band.peak}`, "center", 2), say(band.to, `end ${band.to}`, "left", 1)];
+    Plotly.react(place, traces, layout(place, { height: 130 + 80 * n, shapes, annotations: [...names, ...marks], margin: { l: 8, r: 12, t: 46, b: 8 },
+      xaxis: { range: [figure.from - 0.04 * wide, figure.to + 0.04 * wide], anchor: n > 1 ? `y${n}` : "y" }, ...axes, dragmode: "zoom" }), config);
   }
 
   function drawMap(place, figure, panel) {
@@ -84,6 +113,7 @@
 
   const drawings = [
     ...data.curves.map((figure) => [figure.id, (place) => drawCurve(place, figure, 260)]),
+    ...data.windows.map((figure) => [figure.id, (place) => drawWindow(place, figure)]),
     ...data.maps.flatMap((figure) => figure.panels.map((panel, i) => [`${figure.id}-${i}`, (place) => drawMap(place, figure, panel)])),
     ...data.findings.map((figure, i) => [`finding-${i}`, (place) => drawCurve(place, figure, 190)]),
   ];
