@@ -21,7 +21,8 @@ from stabilitylens.hooks.counterfactuals._member import Counterfactual, NotAppli
 from stabilitylens.hooks.counterfactuals._trial import Course, Trial
 from stabilitylens.incidents import Incident
 from stabilitylens.suspects import SUSPECTS, Opinion
-from stabilitylens.suspects._suspect import DECISIVE, STRONG, WEAK
+from stabilitylens.suspects._suspect import DECISIVE, FAIR, STRONG, WEAK
+from stabilitylens.suspects._tested import swapped
 from stabilitylens.suspects._tested import tested as after_tests
 
 
@@ -212,6 +213,21 @@ def test_where_most_changes_avert_it_none_says_much():
     rows = [row(f"r{i}", "bad-batch" if i == 0 else None, "averts" if i < 3 else "does not avert") for i in range(4)]
     found = after_tests("bad-batch", Opinion(0.2), {"shown": True, "rows": rows})
     assert odds(found) == pytest.approx(odds(Opinion(0.2)) + WEAK, abs=0.01) and "most changes" in found.evidence_for[0]
+
+
+@pytest.mark.parametrize(("verdict", "nats"), [("data", FAIR), ("state", -STRONG), ("both", 0), ("either", 0), ("neither", 0)])
+def test_whether_data_or_state_did_it_moves_the_bad_batch(verdict: str, nats: float):
+    replay = {"exact": True, "cause": {"verdict": verdict, "sentence": "as it was found"}}
+    found = swapped("bad-batch", Opinion(0.2), replay)
+    assert odds(found) == pytest.approx(odds(Opinion(0.2)) + nats, abs=0.05)
+    assert found.evidence_for == (("tested on a replay: as it was found",) if nats > 0 else ())
+    assert found.evidence_against == (("tested on a replay: as it was found",) if nats < 0 else ())
+    assert swapped("hardware", Opinion(0.2), replay) == Opinion(0.2)
+
+
+@pytest.mark.parametrize("replay", [None, {"exact": False, "cause": {"verdict": "data", "sentence": ""}}, {"exact": True, "cause": None}, {"exact": True}])
+def test_a_replay_that_is_not_exact_or_looked_at_no_cause_moves_nothing(replay: dict[str, Any] | None):
+    assert swapped("bad-batch", Opinion(0.2), replay) == Opinion(0.2)
 
 
 def spike(start: int, end: int) -> Incident:

@@ -44,6 +44,7 @@ class Case:
     Attributes:
         others: what the other suspects think, for those that are asked last.
         table: what counterfactuals came to on the incident; None where none were run.
+        replay: what its replay found; None where there was none.
     """
 
     run: Run
@@ -52,6 +53,7 @@ class Case:
     findings: tuple[Finding, ...] = ()
     others: Mapping[str, Opinion] = field(default_factory=dict)
     table: Mapping[str, Any] | None = None
+    replay: Mapping[str, Any] | None = None
 
     @property
     def recipe(self) -> Recipe:

@@ -12,7 +12,7 @@ from stabilitylens.guard import Guard
 from stabilitylens.incidents import Incident
 from stabilitylens.suspects._case import Case
 from stabilitylens.suspects._suspect import SUSPECTS, Opinion, Suspect
-from stabilitylens.suspects._tested import tested
+from stabilitylens.suspects._tested import swapped, tested
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
@@ -24,7 +24,10 @@ LESSER = 0.1
 def judge_case(case: Case, guard: Guard | None = None) -> dict[str, Opinion]:
     """Every suspect's opinion on one incident, by name; one that fails by a fault of our own has none."""
     guard = guard or Guard()
-    opinions = {member.name: tested(member.name, _weighed(member, case, guard), case.table) for member in SUSPECTS if not member.last}
+    opinions = {}
+    for member in (m for m in SUSPECTS if not m.last):
+        opinion = swapped(member.name, _weighed(member, case, guard), case.replay)
+        opinions[member.name] = tested(member.name, opinion, case.table)
     case = replace(case, others=opinions)
     return opinions | {member.name: _weighed(member, case, guard) for member in SUSPECTS if member.last}
 
@@ -45,8 +48,9 @@ def suspects_of(subject: Subject, guard: Guard | None = None) -> list[dict[str, 
     if run is None:
         return []
     cases = {
-        i: Case(run, incidents[i], context, subject.findings, table=_table(subject, incidents[i]))
+        i: Case(run, incidents[i], context, subject.findings, table=dump and dump.table, replay=dump and dump.replay)
         for i, context in enumerate(subject.contexts) if context is not None and _counts(incidents[i])
+        for dump in [subject.dump_of(incidents[i])]
     }
     judged = {i: judge_case(case, guard) for i, case in cases.items()}
     main = _main(judged, incidents)
@@ -59,11 +63,6 @@ def _main(judged: Iterable[int], incidents: Sequence[Incident]) -> list[int]:
     ranked = sorted(judged, key=lambda i: gravity(incidents[i]), reverse=True)
     worst = incidents[ranked[0]] if ranked else None
     return [i for i in ranked if worst and incidents[i].severity == worst.severity and lost(incidents[i]) >= LESSER * lost(worst)]
-
-
-def _table(subject: Subject, incident: Incident) -> Mapping[str, Any] | None:
-    dump = subject.dump_of(incident)
-    return None if dump is None else dump.table
 
 
 def _counts(incident: Incident) -> bool:

@@ -1,4 +1,4 @@
-"""What counterfactuals, run on a dumped incident, say of a suspect: evidence, not opinion."""
+"""What the replay and the counterfactuals of a dumped incident say of a suspect: evidence, not opinion."""
 
 from __future__ import annotations
 
@@ -8,11 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 from stabilitylens.cures import in_words
-from stabilitylens.suspects._suspect import EXCLUDED, FAIR, WEAK, Opinion
+from stabilitylens.suspects._suspect import EXCLUDED, FAIR, STRONG, WEAK, Opinion
 
 #: where this share of those that were tried avert it, and so many, any small change may, so that none says much. *Heuristic*.
 MOST, SEVERAL = 0.5, 4
 LEAD = "tested on a replay: "
+
+
+#: nats of log odds by which a replay that was equal to the bit moves the bad batch: the batch is bad at an earlier state too and
+#: another one is not; or another batch is as bad at this state and this one is not at an earlier one. *Heuristic*.
+SWAPPED = {"data": FAIR, "state": -STRONG}
+
+
+def swapped(name: str, opinion: Opinion, replay: Mapping[str, Any] | None) -> Opinion:
+    """A suspect's opinion with what the replay found when it gave the step another batch, and the batch another state."""
+    cause = (replay or {}).get("cause")
+    if name != "bad-batch" or replay is None or not replay["exact"] or not isinstance(cause, Mapping):
+        return opinion
+    nats, said = SWAPPED.get(str(cause.get("verdict")), 0.0), (f"{LEAD}{cause.get('sentence', '')}",)
+    return _moved(opinion, nats, speaks=said) if nats > 0 else _moved(opinion, nats, against=said) if nats else opinion
 
 
 def tested(name: str, opinion: Opinion, table: Mapping[str, Any] | None) -> Opinion:
