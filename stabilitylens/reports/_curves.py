@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: columns of pixels that a curve has at most, over all lines of a figure
 COLUMNS = 2000
+#: and those of all figures together, so that the page of a hundred series is still one that opens at once
+ALL = 30_000
 
 #: incidents that are marked on a curve, the gravest
 MARKED = 60
@@ -34,7 +36,8 @@ def curves(subjects: Sequence[Subject]) -> list[dict[str, Any]]:
     runs = [subject.run for subject in subjects if subject.run is not None]
     names = list(dict.fromkeys(name for run in runs for name, series in run.series.items() if _drawable(series)))
     names.sort(key=lambda name: MAIN.index(name) if name in MAIN else len(MAIN))
-    return [_curve(name, subjects) for name in names]
+    columns = min(COLUMNS, ALL // max(1, len(names)))
+    return [_curve(name, subjects, columns) for name in names]
 
 
 def _drawable(series: Series) -> bool:
@@ -45,7 +48,7 @@ def _has_before_clipping(subjects: Sequence[Subject]) -> bool:
     return all(s.run is not None and "grad_norm" in s.run.series for s in subjects)
 
 
-def _curve(name: str, subjects: Sequence[Subject]) -> dict[str, Any]:
+def _curve(name: str, subjects: Sequence[Subject], columns: int) -> dict[str, Any]:
     have = [(i, s) for i, s in enumerate(subjects) if s.run is not None and name in s.run.series]
     series = [(i, subject.run.series[name]) for i, subject in have if subject.run is not None]
     return {
@@ -54,7 +57,7 @@ def _curve(name: str, subjects: Sequence[Subject]) -> dict[str, Any]:
         "definition": without_formula(series[0][1].definition),
         "main": name in MAIN and not (name == "grad_norm_clipped" and _has_before_clipping(subjects)),
         "log": spans_decades(np.concatenate([s.values for _, s in series])),
-        "lines": [line(i, s.steps, s.values, max(1, COLUMNS // len(series))) for i, s in series],
+        "lines": [line(i, s.steps, s.values, max(1, columns // len(series))) for i, s in series],
         "bands": _bands(name, have),
     }
 

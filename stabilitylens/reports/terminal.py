@@ -18,6 +18,7 @@ from stabilitylens.gravity import gravest_first
 from stabilitylens.reports._initial import rows
 from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
+from stabilitylens.reports._runs import LEADING, alike, gravest_runs
 from stabilitylens.reports._series import trace_of
 from stabilitylens.reports._sparkline import sparkline
 from stabilitylens.reports._suspects_text import around, dumps, suspects
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 #: places of one rule that are listed
 PLACES = 4
+#: incidents of a run that are listed, the gravest; and runs of many that are told in a line each before all else
+LISTED, OVERVIEW = 30, 25
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
@@ -41,13 +44,24 @@ STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 def write(report: Report, stream: TextIO) -> None:
     """Colour where the stream is a terminal, 80 columns where it is none."""
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
-    for subject in report.subjects:
-        for part in _parts(subject, [entry for entry in report.suspects if entry["run"] == subject.name]):
+    if len(report.subjects) > LEADING:
+        console.print(_overview(report))
+    like = {index: report.subjects[group[0]].name for group in alike(report.subjects) for index in group[1:]}
+    for index, subject in enumerate(report.subjects):
+        for part in _parts(subject, [entry for entry in report.suspects if entry["run"] == subject.name], like.get(index)):
             console.print(part)
 
 
-def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[RenderableType]:
-    """All text is ``rich.text.Text``: what a log or a model calls itself is never read as markup."""
+def _overview(report: Report) -> RenderableType:
+    """One line a run, the gravest first."""
+    order = gravest_runs(report.subjects)
+    lines = [Text.assemble((report.subjects[i].name, "bold"), f": {report.subjects[i].headline}") for i in order[:OVERVIEW]]
+    more = [Text(f"and {len(order) - OVERVIEW} more runs, all of them below", style="dim")] if len(order) > OVERVIEW else []
+    return Group(Text(f"{len(order)} runs, the gravest first", style="bold"), *lines, *more, Text())
+
+
+def _parts(subject: Subject, entries: list[dict[str, Any]], like: str | None) -> Iterable[RenderableType]:
+    """``like``: the name of another run of which the same rules did not fire. All text is ``rich.text.Text``: what a log or a model calls itself is never read as markup."""
     yield Rule(Text(subject.name, style="bold"), align="left")
     yield _headline(subject)
     yield from (Text(failure, style="bold red") for failure in subject.failures)
@@ -56,6 +70,8 @@ def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[Renderab
     if subject.incidents:
         yield _title("Incidents")
         yield _incidents(subject.incidents)
+        if len(subject.incidents) > LISTED:
+            yield Text(f"and {len(subject.incidents) - LISTED} lesser ones; all of them are in --format json", style="dim")
         yield Text(olmo_told(subject) or "", style="dim")
         yield from around(subject)
     if entries:
@@ -71,6 +87,7 @@ def _parts(subject: Subject, entries: list[dict[str, Any]]) -> Iterable[Renderab
     if fired:
         yield _title("Findings")
         yield from (_finding(group, subject.run) for group in fired)
+    yield from _not_fired(subject) if like is None else [Text(f"\nWhat is clear and what was not evaluated is as in {like}.", style="dim")]
     yield from _quiet(subject)
 
 
@@ -105,7 +122,7 @@ def _incidents(incidents: tuple[Incident, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("what", "of", "steps", "peak", "what happened"):
         table.add_column(column, overflow="fold")
-    for incident in gravest_first(incidents):
+    for incident in gravest_first(incidents)[:LISTED]:
         kind = Text(incident.kind.replace("_", " "), style=STYLES[incident.severity])
         steps = f"{incident.start_step} to {incident.end_step}"
         table.add_row(
@@ -149,8 +166,8 @@ def _finding(group: list[Finding], run: Run | None) -> RenderableType:
     return Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
 
 
-def _quiet(subject: Subject) -> Iterable[RenderableType]:
-    """What is clear, what was not evaluated and why, and how much of the model was seen."""
+def _not_fired(subject: Subject) -> Iterable[RenderableType]:
+    """What is clear, and what was not evaluated and why."""
     clear = list(dict.fromkeys(finding.name for finding in subject.by_verdict("clear")))
     if clear:
         yield _title("Clear")
@@ -159,6 +176,10 @@ def _quiet(subject: Subject) -> Iterable[RenderableType]:
     if missing:
         yield _title("Not evaluated")
         yield from (Text(f"{finding.name}: {finding.lacks}") for finding in missing)
+
+
+def _quiet(subject: Subject) -> Iterable[RenderableType]:
+    """What is not certain, and how much of the model was seen."""
     if subject.recipe is not None and subject.run is None:
         yield _title("Recipe")
         yield from _recipe(subject.recipe)
