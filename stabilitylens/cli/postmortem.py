@@ -7,6 +7,12 @@ from typing import Annotated
 import typer
 
 from stabilitylens.cli._output import FailOption, Format, FormatOption, OutputOption, deliver, refuse_overwriting
+from stabilitylens.errors import BadInput
+from stabilitylens.report import Subject
+from stabilitylens.run import INITIAL
+
+#: formats of runs that need no loss to be judged; names that a sentence lists
+OURS, SHOWN = ("recording", "memory", INITIAL), 8
 
 LossOption = Annotated[str | None, typer.Option("--loss", metavar="KEY", help="Which series is the loss, as the log names it.")]
 
@@ -25,4 +31,14 @@ def postmortem(
     refuse_overwriting(output, paths)
     from stabilitylens._postmortem import postmortem as explain_runs
 
-    deliver(explain_runs(*paths, loss=loss), form, output, fail_on)
+    report = explain_runs(*paths, loss=loss)
+    if not any(_tells(subject) for subject in report.subjects):
+        names = list(dict.fromkeys(name for subject in report.subjects for name in subject.run or ()))
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise BadInput(f"{' '.join(paths)} has no loss to explain; it has {', '.join(names[:SHOWN])}{more}, of which --loss takes one")
+    deliver(report, form, output, fail_on)
+
+
+def _tells(subject: Subject) -> bool:
+    """Whether a run has a loss, is a recording of ours, or shows anything without one."""
+    return subject.run is None or subject.run.format in OURS or "loss" in subject.run or bool(subject.incidents)

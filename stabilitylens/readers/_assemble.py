@@ -10,7 +10,7 @@ import numpy as np
 
 from stabilitylens.readers._large import every
 from stabilitylens.readers._merge import Piece, Session, join, split
-from stabilitylens.readers._names import known
+from stabilitylens.readers._names import known, tells
 from stabilitylens.run import Event, Run, Series
 
 #: what a series is called whose own name would say that it is something of ours
@@ -84,8 +84,8 @@ def _run(path: Path, form: str, sessions: list[Session], loss_key: str | None) -
 
 
 def worth_reading(runs: list[Run]) -> list[Run]:
-    """The runs that have a loss; where none has, those that have a series at all."""
-    return [run for run in runs if "loss" in run.series] or [run for run in runs if max(map(len, run.values())) >= FEW]
+    """The runs that have a loss; where none has, those that have a series that is called as a training's are."""
+    return [run for run in runs if "loss" in run.series] or [run for run in runs if any(len(series) >= FEW and tells(name) for name, series in run.items())]
 
 
 def with_loss(run: Run, key: str) -> Run | None:

@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stabilitylens.errors import BadInput
+from stabilitylens.readers._json_large import Records, set_apart
 from stabilitylens.readers._numbers import number
 from stabilitylens.readers._source import head, is_text
 
-#: documents are held in memory as a whole, at some ten times their size
-LARGEST = 1 << 28
+#: what is no long list of numbers is held in memory, at some ten times its size; a smaller document is parsed as a whole
+LARGEST, SMALL = 1 << 25, 1 << 22
 #: how an object or a list begins, and no date or level in brackets
 _OPENS = re.compile(rb'\{\s*["}]|\[\s*[\[{"\]]|\[\s*(?:-?[\d.eE+-]+|NaN|null|-?Infinity)\s*[,\]](?!\s*[A-Za-z])')
 
@@ -26,15 +29,30 @@ def begins_json(path: Path) -> bytes:
     return begin if _OPENS.match(begin) else b""
 
 
-def document(path: Path, notes: list[str]) -> Any:
-    """The document in a file. Of one that is cut or damaged, the records of its first list that are whole.
+def document(path: Path, notes: list[str], key: str = "log_history") -> Any:
+    """The document in a file, its long lists of numbers as arrays. Of one that is cut or damaged, the records of its first list that are whole.
+
+    Args:
+        path: the file.
+        notes: gets a sentence on what was skipped.
+        key: of the list of records that is read where the document is large; where it has none, the first is.
 
     Raises:
         BadInput: it is too large, nested too deeply, or no record of it can be read.
     """
-    if path.stat().st_size > LARGEST:
-        raise BadInput(f"{path} is a JSON document of more than {LARGEST >> 20} MB; give the history as JSON lines")
-    text = path.read_bytes().replace(b"\0", b"").decode("utf-8-sig", "replace")
+    if path.stat().st_size <= SMALL:
+        return _parsed(path, path.read_bytes().replace(b"\0", b"").decode("utf-8-sig", "replace"), notes)
+    apart = set_apart(path, LARGEST)
+    if apart is not None:
+        return apart.put_back(_parsed(path, apart.text, notes))
+    records = Records.of(path, head(path), key, notes)
+    if records is None:
+        raise BadInput(f"{path} is a JSON document of more than {LARGEST >> 20} MB that is no list of records or numbers; give the history as JSON lines")
+    notes.append("the JSON is large: its first list of records was read, and what stands behind it was not")
+    return {key: records}
+
+
+def _parsed(path: Path, text: str, notes: list[str]) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -72,6 +90,8 @@ def _salvaged(text: str) -> list[dict[str, Any]]:
 
 def numbers(value: Any) -> bool:
     """Whether a list holds numbers, spelled or not, and at least one of them."""
+    if isinstance(value, np.ndarray):
+        return True
     return isinstance(value, list) and any(_is_number(item) for item in value) and all(item is None or _is_number(item) for item in value)
 
 

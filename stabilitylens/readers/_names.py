@@ -39,6 +39,10 @@ _UNITS = frozenset("nats nat bits bit byte bytes char chars word words sample sa
 _SMOOTH = frozenset("ema avg average mean running smooth smoothed moving accumulated accum rolling debiased".split())
 _BY_EPOCH = frozenset("epoch epochs".split())
 
+#: of the losses of one model: what is minimised beside the objective, and the objective of reinforcement learning
+_BESIDE = frozenset("kl kld entropy ent aux auxiliary z router balance balancing value vf critic reg regularization penalty".split())
+_POLICY = frozenset("policy pg surrogate pi ppo grpo".split())
+
 #: normalised names of counters of steps, the better first
 STEPS = (
     "global step", "global step max steps", "trainer global step", "train global step", "global steps", "num updates",
@@ -107,6 +111,7 @@ def loss_rank(key: str) -> int:
     rank -= 18 if here & _BY_EPOCH else 0
     parts = here - _PLAIN - _WHOLE - _SMOOTH - _BY_EPOCH - _ONE_BATCH - TRAINING - EVALUATION - _LOSS - _ERRORS - _UNITS
     rank -= min(30, 20 + 2 * len(parts)) if parts else 0
+    rank += 4 * bool(parts & _POLICY) - 3 * bool(parts & _BESIDE and not parts & _POLICY)
     return rank - 55 if here & EVALUATION else rank
 
 

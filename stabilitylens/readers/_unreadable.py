@@ -65,7 +65,7 @@ def _file(path: Path) -> str:
         return f"{path} is an empty file; {_WANTED}"
     if begin.startswith(_POINTER):
         return f"{path} is a Git LFS pointer, not the file it stands for; run git lfs pull in its repository"
-    if begin[4:8] == bytes(4) and (said := _events(path)) is not None:
+    if begin[4:8] == bytes(4) and begin.strip(b"\0") and (said := _events(path)) is not None:
         return said
     return f"{path} is {_kind(path, begin)}, in which no loss was found; {_WANTED}"
 
@@ -95,7 +95,7 @@ def _kind(path: Path, begin: bytes) -> str:
     if not is_text(begin):
         return "a binary file"
     if begins_json(path):
-        return "a text file of JSON"
+        return "a text file of JSON (a configuration?)"
     if begin.lstrip()[:1] == b"<":
         return "a text file of HTML or XML"
     settings = len(_SETTING.findall(begin)) >= 0.8 * len(begin.splitlines())

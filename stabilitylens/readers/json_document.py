@@ -22,7 +22,7 @@ def sniff(path: Path) -> float:
         return 0.0
     if len(begin) < HEAD - 64:
         try:
-            return 0.72 if history(json.loads(begin)) else 0.0
+            return 0.72 if history(json.loads(begin)).length else 0.0
         except RecursionError:
             return 0.5
         except ValueError:
@@ -44,9 +44,8 @@ def read(path: Path) -> list[Run]:
     records that are whole.
     """
     notes: list[str] = []
-    rows = history(document(path, notes))
-    if len(rows) < FEW:
+    found = history(document(path, notes))
+    if found.length < FEW:
         raise BadInput(f"{path} is a JSON document without a history in it (a configuration?); give the log of a training run")
-    keys = {key for row in rows for key in row}
-    only = "value" if "value" in keys and not any(loss_rank(key) for key in keys) else None
-    return runs_from_rows(path, "json_document", rows, notes, loss_key=only)
+    only = "value" if "value" in found.keys and not any(map(loss_rank, found.keys)) else None
+    return runs_from_rows(path, "json_document", found.rows, notes, loss_key=only)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stabilitylens.readers._names import known, loss_rank, step_rank
+from stabilitylens.readers._numbers import number
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import runs_from_rows
 from stabilitylens.readers._source import byte_lines, head, is_text
@@ -32,6 +33,11 @@ def objects(lines: Iterator[bytes], skipped: list[int]) -> Iterator[dict[str, An
             yield found
 
 
+def _has_loss(row: dict[str, Any]) -> bool:
+    """Whether a lone row has a loss with a number; a configuration may name its loss."""
+    return any(loss_rank(key) and (not isinstance(value, str) or number(value) is not None) for key, value in row.items())
+
+
 def sniff(path: Path) -> float:
     """Sure where most lines are objects; a guess where some are that hold a loss."""
     begin = head(path).replace(b"\0", b"")
@@ -39,7 +45,7 @@ def sniff(path: Path) -> float:
         return 0.0
     lines = [line for line in begin.splitlines() if line.strip()]
     found = list(objects(iter(lines), [0]))
-    if not found or (len(found) == 1 and not any(loss_rank(key) for key in found[0])):
+    if not found or (len(found) == 1 and not _has_loss(found[0])):
         return 0.0
     speaks = any(loss_rank(key) or step_rank(key) is not None or known(key) for row in found[:200] for key in row)
     if len(found) >= MOSTLY * len(lines):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from stabilitylens.errors import BadInput
 from stabilitylens.readers._json import begins_json, document
+from stabilitylens.readers._json_large import Records
 from stabilitylens.readers._reader import reader
 from stabilitylens.readers._rows import runs_from_rows
 from stabilitylens.run import Run
@@ -39,7 +40,7 @@ def _global_step(path: Path) -> int:
     return int(found[1]) if found else -1
 
 
-def _rows(history: list[Any]) -> Iterator[dict[str, Any]]:
+def _rows(history: Iterable[Any]) -> Iterator[dict[str, Any]]:
     return (_trained(row) if "train_loss" in row else row for row in history if isinstance(row, dict))
 
 
@@ -60,7 +61,7 @@ def read(path: Path) -> list[Run]:
     assert state is not None
     found = document(state, notes)
     history = found.get("log_history") if isinstance(found, dict) else found
-    history = history if isinstance(history, list) else []
+    history = history if isinstance(history, list | Records) else []
     if not any("loss" in key for row in _rows(history) for key in row):
         what = "only the summary of a training" if any(_rows(history)) else "nothing"
         raise BadInput(f"the log_history of {state} holds {what}, no step; set logging_steps, or give the run's console log")
