@@ -108,10 +108,20 @@ def test_nan_does_not_blind_the_other_detectors() -> None:
     assert [(i.kind, i.start_step) for i in found(loss)] == [("nonfinite", 300), ("spike", 310), ("nonfinite", 800)]
 
 
-@pytest.mark.parametrize("jump", [1.15, 1.5, 4.0])
-def test_stuck_after_a_jump_is_one_divergence(jump: float) -> None:
+@pytest.mark.parametrize("jump", [1.1, 1.15, 1.5, 2.0])
+def test_a_jump_to_a_level_that_is_kept_is_a_level_shift(jump: float) -> None:
     loss = descent()
-    loss[500:] = jump * loss[500] * (1 + 0.01 * np.random.default_rng(1).standard_normal(500))
+    loss[500:] *= jump
+    incident = only(loss)
+    assert (incident.kind, incident.recovery, incident.severity) == ("level_shift", "none", "warning")
+    assert (incident.start_step, incident.end_step) == (500, 999)
+
+
+@pytest.mark.parametrize("after", ["all is lost", "it goes on rising", "it never settles"])
+def test_a_jump_that_is_more_than_a_shift_is_one_divergence(after: str) -> None:
+    loss, step = descent(), np.arange(500)
+    shapes = {"all is lost": np.full(500, 4.0), "it goes on rising": 1.3 + step / 500, "it never settles": 1.5 + 0.4 * np.sin(step / 12)}
+    loss[500:] = loss[499] * shapes[after] * (1 + 0.01 * np.random.default_rng(1).standard_normal(500))
     incident = only(loss)
     assert (incident.kind, incident.recovery, incident.severity) == ("divergence", "none", "error")
     assert abs(incident.start_step - 500) <= 3 and incident.end_step == 999

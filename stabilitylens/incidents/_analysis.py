@@ -6,50 +6,31 @@ import weakref
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Int
 
 from stabilitylens.incidents._curve import Curve, Points, curve
+from stabilitylens.incidents._event import Event, kind_of, of_excursion, of_rise
 from stabilitylens.incidents._excursions import Excursion, excursions, without
-from stabilitylens.incidents._incident import Kind
+from stabilitylens.incidents._mixture import one_level
 from stabilitylens.incidents._rises import FEW, Rise, rise
 from stabilitylens.incidents._scores import ABOVE_COMMON, ABOVE_OTHERS, Readings, readings
-from stabilitylens.incidents._sieve import is_bump, is_regular, is_scrap, is_tooth, period, rose
-from stabilitylens.incidents._tail import Tail, tail
+from stabilitylens.incidents._setting import ALONE, Setting, setting
+from stabilitylens.incidents._shift import is_shift, jump, settles
+from stabilitylens.incidents._sieve import is_bump, is_scrap, rose
+from stabilitylens.incidents._tail import tail
+from stabilitylens.incidents._teeth import is_tooth, period, told, without_course
 from stabilitylens.incidents._trend import descent
 from stabilitylens.run import Run, Series
 
-#: a data outlier has one point at half height and is gone within 3, in public logs; a spike is wider.
-OUTLIER_WIDTH, OUTLIER_DECAY = 1, 3
-#: two neighbouring points are two bad batches where independent points as high meet in this many runs of that length.
-#: *Heuristic*.
-MEETING = 0.002
 #: excursions that cover more than this share of a curve are no exceptions, and are not left out. *Heuristic*.
 MOST = 0.5
 #: a mean that reaches this share of its threshold is suspected to be an excursion. *Heuristic*.
 SUSPECTED = 0.7
-#: with fewer points after it nobody can say whether a rise at the end of the record lasts. *Heuristic*.
-UNDECIDED = 3
-#: a rise of this much a point is a slow divergence (10 % in 200), a slower one is a drift. *Heuristic*:
-#: half of that, so that noise in the rate does not decide.
-DIVERGING = float(np.log(1.10)) / 200 / 2
-
-
-@dataclass(frozen=True)
-class Event:
-    """An excursion or a lasting rise with its kind; positions are points of the curve.
-
-    ``alike`` is, for an outlier, how many points as high the run's noise is expected to have by itself.
-    """
-
-    kind: Kind
-    start: int
-    peak: int
-    end: int
-    base: float
-    sigma: float
-    width: int
-    back: bool
-    clarity: float
-    alike: float = 0.0
+#: rewards make a loss wander: what is told of it stands out by so many sigma, and as high in no more of such runs.
+#: *Heuristic*.
+REWARDED, REWARDED_ALIKE = 12.0, 0.02
+#: a learning rate that restarts this many points before or after a shift explains it. *Heuristic*.
+STAGE = 3
 
 
 @dataclass(frozen=True)
@@ -60,54 +41,9 @@ class Analysis:
     events: tuple[Event, ...]
 
 
-def _met_by_chance(flat: Points, x: Excursion, noise: Tail | None) -> bool:
-    """Whether two neighbours are two bad batches: single points as high are so common that two of them meet."""
-    least = float(np.sort(flat[x.start : x.end + 1])[-2])
-    return noise is not None and noise.as_high((least - x.base) / x.noise) ** 2 / len(flat) >= MEETING
-
-
-def _is_outlier(flat: Points, x: Excursion, noise: Tail | None) -> bool:
-    """Whether an excursion is a bad batch: one point, or two in a run where such points are common."""
-    if x.read_by == 1 and x.start == x.end:
-        return True
-    if not x.back:
-        return False
-    if x.read_by == 2 and x.width <= 3:
-        return _met_by_chance(flat, x, noise)
-    narrow = x.width <= OUTLIER_WIDTH and x.start == x.peak and x.end - x.peak <= OUTLIER_DECAY
-    return narrow or x.read_by == 1
-
-
-def _kind(flat: Points, x: Excursion, noise: Tail | None) -> Kind:
-    if not x.back and len(flat) - x.start > UNDECIDED:
-        return "level_shift"
-    return "outlier" if _is_outlier(flat, x, noise) else "spike"
-
-
-def _of_excursion(x: Excursion, kind: Kind, noise: Tail | None) -> Event:
-    alike = noise.as_high(x.sigma) if noise is not None and kind == "outlier" else 0.0
-    return Event(kind, x.start, x.peak, x.end, x.base, x.sigma, x.width, x.back, x.clarity, alike)
-
-
-def _of_rise(found: Curve, up: Rise) -> Event:
-    z, end = found.z, len(found) - 1
-    kind: Kind = "divergence" if up.rate >= DIVERGING else "drift"
-    width = int(np.sum(z[up.start :] >= up.base + up.height / 2))
-    return Event(kind, up.start, up.peak, end, up.base, up.sigma, width, False, up.clarity)
-
-
 def _part_of(x: Excursion, up: Rise) -> bool:
     """Whether an excursion is nothing but a piece of a lasting rise; single logs and pairs stand for themselves."""
     return x.end >= up.start and (not x.back or (x.read_by > 2 and x.start <= up.reached))
-
-
-def _irregular(events: list[Event]) -> list[Event]:
-    """The events without those kinds that come with the regularity of an epoch or a shard."""
-    starts: dict[Kind, list[int]] = {}
-    for event in events:
-        starts.setdefault(event.kind, []).append(event.start)
-    periodic = {kind for kind, at in starts.items() if is_regular(at)}
-    return [event for event in events if event.kind not in periodic]
 
 
 def _left_out(z: Points, found: list[Excursion]) -> Points | None:
@@ -131,30 +67,74 @@ def _second_look(flat: Points, above: float) -> Readings:
     return read if calm is None else readings(flat, quiet, calm, above)
 
 
-def analyse(series: Series, learns: bool = True) -> Analysis:
+@dataclass(frozen=True)
+class _Look:
+    """A curve as the detectors see it: its descent, what is left without it and its epochs, and the readings of that."""
+
+    trend: Points
+    flat: Points
+    read: Readings
+
+
+def _look(z: Points, edges: Int[np.ndarray, " edge"], above: float) -> _Look:
+    trend = descent(z)
+    flat = without_course(z - trend, edges)
+    return _Look(trend, flat, _second_look(flat, above))
+
+
+def _excursions(found: Curve, seen: _Look, up: Rise | None, learns: bool) -> list[Event]:
+    """The excursions of a curve as events, without those that are part of a lasting rise."""
+    flat, read = seen.flat, seen.read
+    apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
+    noise, single = tail(read.alone), read.scores[0].threshold
+    kinds = [kind_of(flat, x, noise) for x in apart]
+    apart = [replace(x, base=x.base + float(seen.trend[x.peak])) for x in apart]
+    kept = [rose(found, x) and not (learns and is_bump(found, x)) and not is_scrap(x, single) for x in apart]
+    events = told([of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep])
+    every = period(read.tame) if events else None
+    return [event for event in events if not is_tooth(found.z, event, every)]
+
+
+def analyse(series: Series, learns: bool = True, around: Setting = ALONE) -> Analysis:
     """Everything that happened to a scalar series.
 
     Args:
         series: one value a step.
         learns: whether it comes down as the model learns, as a loss does: then warm-up has a bump.
+        around: what else the run says that explains it.
     """
     found = curve(series)
     if len(found) < 2 or (len(found) < FEW and found.size is not None):
         return Analysis(found, ())  # a loss around zero has no level to rise from, and few points show no spread
-    trend = descent(found.z)
-    flat = found.z - trend
-    read = _second_look(flat, ABOVE_COMMON if learns else ABOVE_OTHERS)
-    up = rise(found.z, flat, read)
-    apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
-    noise, single = tail(read.alone), read.scores[0].threshold
-    kinds = [_kind(flat, x, noise) for x in apart]
-    apart = [replace(x, base=x.base + float(trend[x.peak])) for x in apart]
-    kept = [rose(found, x) and not (learns and is_bump(found, x)) and not is_scrap(x, single) for x in apart]
-    events = _irregular([_of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep])
-    every = period(read.tame) if events else None
-    events = [event for event in events if not is_tooth(found.z, event.start, event.end, every)]
-    events += [_of_rise(found, up)] if up else []
+    found = replace(found, z=one_level(found.z)) if learns else found
+    edges, above = np.searchsorted(found.steps, around.epochs), ABOVE_COMMON if learns else ABOVE_OTHERS
+    seen = _look(found.z, edges, above)
+    up = rise(seen.trend + seen.flat, seen.flat, seen.read)
+    events = [] if up is None else [_of_lasting(found, up, around)]
+    if up is not None and learns and events[0].kind == "level_shift":
+        shift = np.where(np.arange(len(found)) >= up.start, jump(found.z, up), 0.0)
+        seen = _look(found.z - shift, edges, above)
+        seen = replace(seen, trend=seen.trend + shift)
+    events += _excursions(found, seen, up, learns)
+    if around.rewarded:
+        events = [e for e in events if e.back and e.sigma >= REWARDED and e.alike < REWARDED_ALIKE]
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))
+
+
+def _of_lasting(found: Curve, up: Rise, around: Setting) -> Event:
+    """A lasting rise as an event: a new stage, a level shift, a divergence or a drift."""
+    height = jump(found.z, up)
+    if not settles(found.z, up, height):
+        return of_rise(found.z, up)
+    if around.restarts_at(int(found.steps[up.start]), _reach(found, up.start)):
+        return of_rise(found.z, up, "level_shift", "the learning rate restarts there, as it does for a new stage")
+    return of_rise(found.z, up, "level_shift" if is_shift(found.z, up, height) else None)
+
+
+def _reach(found: Curve, at: int) -> int:
+    """The steps of three points around one."""
+    near = found.steps[max(0, at - STAGE) : at + STAGE + 1]
+    return int(near[-1] - near[0]) // 2
 
 
 _SEEN: dict[int, tuple[weakref.ref[np.ndarray], Analysis]] = {}
@@ -168,5 +148,5 @@ def analysis(run: Run, name: str = "loss") -> Analysis | None:
     key, seen = id(series.values), _SEEN.get(id(series.values))
     if seen is None or seen[0]() is not series.values:
         forget = weakref.ref(series.values, lambda _: _SEEN.pop(key, None))
-        _SEEN[key] = seen = (forget, analyse(series, name == "loss"))
+        _SEEN[key] = seen = (forget, analyse(series, name == "loss", setting(run) if name == "loss" else ALONE))
     return seen[1]

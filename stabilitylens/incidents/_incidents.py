@@ -10,6 +10,7 @@ import numpy as np
 from stabilitylens.findings import Severity
 from stabilitylens.incidents._analysis import Analysis, Event, analysis
 from stabilitylens.incidents._incident import Incident, Kind, Recovery
+from stabilitylens.incidents._sieve import GLARING
 from stabilitylens.run import Run, Series
 
 #: recovered spikes in public logs are down to 10 % after 2 to 7 logs, up to 25
@@ -20,6 +21,8 @@ AFTER = 25
 IN_PART = 0.25
 #: noise that has this many points as high, in one of fifty runs, is worth mentioning. *Heuristic*.
 COMMON = 0.02
+#: and noise that has as many is none. *Heuristic*: one run in a hundred has them.
+UNLIKELY = 0.01
 
 
 def _recovery(found: Analysis, event: Event) -> Recovery:
@@ -50,6 +53,15 @@ def _alike(event: Event, points: int) -> str:
     return f"; its noise alone has about {event.alike:.1g} so high in {points} points"
 
 
+def _again(found: Analysis, event: Event) -> str:
+    """At what interval the same comes again, and what explains the event."""
+    if event.every is None:
+        return f"; {event.reason}" if event.reason else ""
+    steps = found.curve.steps
+    every = event.every * float(steps[-1] - steps[0]) / max(1, len(steps) - 1)
+    return f"; the like comes every {every:.4g} steps, as what the order of the data makes does" + (f": {event.reason}" if event.reason else "")
+
+
 def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: Severity) -> Incident:
     """An event as an incident, with one sentence that says what happened."""
     curve, cost, recovery = found.curve, _steps_lost(found, event), _recovery(found, event)
@@ -71,7 +83,7 @@ def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: S
         confidence=float(min(1 - 0.5 / max(event.clarity, 1.0) ** 2, np.exp(-event.alike))),
         explanation=(
             f"{metric} rose from {low:.4g} to {high:.4g} ({high - low:+.3g}, {event.sigma:.0f} sigma) "
-            f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}{_alike(event, len(curve))}."
+            f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}{_alike(event, len(curve))}{_again(found, event)}."
         ),
     )
 
@@ -109,4 +121,12 @@ def of_kind(run: Run, kind: Kind, severity: Severity, metric: str = "loss", kind
     if found is None:
         return []
     wanted = set(kinds) or {kind}
-    return [incident(found, event, metric, kind, severity) for event in found.events if event.kind in wanted]
+    return [incident(found, event, metric, kind, _grave(event, severity)) for event in found.events if event.kind in wanted]
+
+
+def _grave(event: Event, severity: Severity) -> Severity:
+    """What is explained is for information; one high point is more where it is glaring and the noise does not have it."""
+    if event.reason:
+        return "info"
+    glaring = event.kind == "outlier" and event.height >= GLARING and event.noise_known and event.alike < UNLIKELY
+    return "warning" if glaring and severity == "info" else severity

@@ -18,6 +18,8 @@ from stabilitylens.incidents._trend import split
 
 #: a rise smaller than this share of the level is no event. *Heuristic*: half of what counts as slow divergence.
 LEAST = 0.05
+#: and one smaller than this where it is a step at once. *Heuristic*: the least height of a spike.
+LEAST_STEP = 0.02
 #: in sigma of the running mean, whose least values before and after are compared. *Heuristic*.
 SIGMA = 5.0
 #: running means tried, and how many times as long the curve must be. *Heuristic*.
@@ -36,8 +38,15 @@ KNOTS = 80
 NEARLY = 0.8
 #: means of blocks that the lines are fitted to, at least; more would only cost time
 BLOCKS = 200
+#: a rise that is out of the noise, this many sigma, within so many points begins with the first that is, as far as so
+#: many points on. *Heuristic*: one in 160 points of a Gaussian is as far out by chance.
+OUT, STEEP, WITHIN = 2.5, 10.0, 10
+#: it has begun at this share of its height: decay to 10 % is how public logs were measured
+FOOT = 0.1
 #: a step is one that makes up this share of the rise at once. *Heuristic*.
 ABRUPT = 0.5
+#: or this share, where it goes on rising from there. *Heuristic*.
+ALSO = 0.15
 #: and that fits better than a bend, leaving this share of its sum of squares. *Heuristic*.
 BETTER = 0.9
 
@@ -52,6 +61,7 @@ class Rise:
         sigma: height over the noise of what it was read from.
         reached: where nearly all of the height had been gained; rate: height gained a point, from start to there.
         clarity: height over the least that counts, above 1.
+        abrupt: whether it is a step rather than a bend.
     """
 
     start: int
@@ -62,6 +72,7 @@ class Rise:
     reached: int
     rate: float
     clarity: float
+    abrupt: bool = False
 
 
 def _recurs(mean: Points, onset: int, height: float) -> bool:
@@ -79,53 +90,74 @@ def _least(mean: Points) -> tuple[Points, Points]:
     return before, np.minimum.accumulate(mean[::-1])[::-1]
 
 
-def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> int:
-    """Where a rise began: the best place for a bend or a step in a level that fits the curve around it."""
+def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> tuple[int, bool]:
+    """Where a rise began: the best place for a bend or a step in a level that fits the curve around it; and whether a step."""
     first, last = max(0, low - max(3 * width, BEFORE_IT * (reached - low))), min(len(flat), reached + 3 * width)
     block = max(1, (last - first) // BLOCKS)
     x = np.arange(first + block // 2, last, block)
     y, knots = uniform_filter1d(flat, block)[x], np.unique(np.linspace(first + 2, min(reached, last - 5), KNOTS).astype(int))
     bends = [_fit(y, np.maximum(x - knot, 0)) for knot in knots]
-    steps = [_fit(y, x >= knot, height * ABRUPT) for knot in knots]
-    if min(steps) >= BETTER * min(bends):
-        return int(knots[int(np.argmin(bends))])
-    best, apart = int(knots[int(np.argmin(steps))]), int(np.max(np.diff(knots), initial=1))
-    before, near, after = np.split(flat[first:last], [max(1, best - apart - first), best + apart - first])
-    return max(first + 1, best - apart) + split(near, float(np.median(before)), float(np.median(after)))
+    steps = [_fit(y, x >= knot, least=height * ABRUPT) for knot in knots]
+    both = [_fit(y, x >= knot, np.maximum(x - knot, 0), least=height * ALSO) for knot in knots]
+    if min(steps) < BETTER * min(bends):
+        knot = int(knots[int(np.argmin(steps))])
+    elif min(both) < BETTER * min(bends):
+        knot = int(knots[int(np.argmin(both))])
+    else:
+        return int(knots[int(np.argmin(bends))]), False
+    beside = int(np.max(np.diff(knots), initial=1))
+    before, near, after = np.split(flat[first:last], [max(1, knot - beside - first), knot + beside - first])
+    level = float(np.median(after[: 3 * width]))
+    return max(first + 1, knot - beside) + split(near, float(np.median(before)), level), True
 
 
-def _fit(y: Points, change: Points, least: float = 0.0) -> float:
-    """Sum of squares that a level with one upward change leaves; infinite where the change is too small.
+def _fit(y: Points, *changes: Points, least: float = 0.0) -> float:
+    """Sum of squares that a level with upward changes leaves; infinite where the first change is too small.
 
     The curve's descent is taken off already: what came before the change is level.
     """
-    lines = np.column_stack([np.ones(len(y)), change])
+    lines = np.column_stack([np.ones(len(y)), *changes])
     solution = np.asarray(np.linalg.lstsq(lines, y, rcond=None)[0])
     misfit = float(np.sum((y - lines @ solution) ** 2))
-    return misfit if float(solution[1]) >= least else float("inf")
+    return misfit if float(solution[1]) >= least and float(solution[-1]) >= 0 else float("inf")
 
 
 def _read(
-    z: Points, flat: Points, mean: Points, spread: float, width: int, least: float, sigmas: float
+    z: Points, flat: Points, mean: Points, spread: float, noise: float, width: int, least: float, sigmas: float
 ) -> Rise | None:
     """The lasting rise that one running mean shows."""
     before, after = _least(mean)
     gain = np.where(np.isfinite(before), after - before, -np.inf)
     height = float(np.max(gain))
-    reached = int(np.argmax(gain >= NEARLY * height))
-    if not height >= max(least, sigmas * spread) or _recurs(mean, reached, height):
+    reached, enough = int(np.argmax(gain >= NEARLY * height)), max(min(least, LEAST_STEP), sigmas * spread)
+    if not height >= enough or _recurs(mean, reached, height):
         return None
     low = int(np.argmin(mean[:reached]))
-    start = _onset(flat, low, reached, width, height) if width > 1 else low + 1
+    start, abrupt = _onset(flat, low, reached, width, height) if width > 1 else (low + 1, False)
+    if not abrupt and height < least:
+        return None
+    start = _out_of_noise(flat, start, reached, height, noise) if width > 1 else start
     peak = start + int(np.argmax(z[start:]))
-    rate, clarity = height / max(1, reached - start), height / max(least, sigmas * spread)
-    return Rise(start, peak, float(mean[low]), height, height / spread, reached, rate, clarity)
+    rate, clarity = height / max(1, reached - start), height / max(enough, 0.0 if abrupt else least)
+    return Rise(start, peak, float(mean[low]), height, height / spread, reached, rate, clarity, abrupt)
+
+
+def _out_of_noise(flat: Points, start: int, reached: int, height: float, noise: float) -> int:
+    """The first point that leaves the noise, where a rise is so steep that it does so within a few."""
+    if OUT * noise * max(1, reached - start) > STEEP * height:
+        return start
+    before = flat[max(0, start - 2 * WITHIN) : max(1, start - WITHIN // 2)]
+    out = flat > float(np.median(before)) + max(OUT * noise, FOOT * height)
+    while start > 1 and out[start - 1]:
+        start -= 1
+    later = np.flatnonzero(out[start : start + WITHIN])
+    return start + int(later[0]) if len(later) else start
 
 
 def rise(z: Points, flat: Points, read: Readings) -> Rise | None:
     """The rise that a curve never came back from, or None; ``flat`` is the curve without its descent."""
     if len(z) < FEW:
-        return _read(z, flat, z, _jitter(z), 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
+        return _read(z, flat, z, _jitter(z), _jitter(z), 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
     found = [_by_mean(z, flat, read, width) for width in MEANS if width * LENGTHS <= len(z)]
     return max((r for r in found if r is not None), key=lambda r: r.clarity, default=None)
 
@@ -135,8 +167,9 @@ def _by_mean(z: Points, flat: Points, read: Readings, width: int) -> Rise | None
     half = width // 2
     inner = slice(half, len(z) - half)
     mean = uniform_filter1d(read.tame + (z - flat), width)[inner]
-    spread = max(float(np.median(read.noise)) / np.sqrt(width), _wander(mean, width))
-    found = _read(z[inner], read.tame[inner], mean, spread, width, LEAST, SIGMA)
+    noise = float(np.median(read.noise))
+    spread = max(noise / np.sqrt(width), _wander(mean, width))
+    found = _read(z[inner], read.tame[inner], mean, spread, noise, width, LEAST, SIGMA)
     return found and replace(found, **{name: getattr(found, name) + half for name in ("start", "peak", "reached")})
 
 

@@ -40,6 +40,8 @@ ABOVE_COMMON = 1.7
 #: the same for gradient norms, whose spikes are for information.
 ABOVE_OTHERS = 1.4
 CLIP = 3.0
+#: the thresholds are those for so many points, or fewer: most of the public logs they were read from are shorter
+POINTS = 2000
 #: neighbours that correlate more are no longer two witnesses; 0.83 was seen for a printed moving average.
 INDEPENDENT = 0.45
 
@@ -69,6 +71,14 @@ class Readings:
     noise: Points
     tame: Points
     alone: Float[np.ndarray, " alone"]
+
+
+def grown(threshold: float, points: int, witnesses: int = 1) -> float:
+    """A threshold in sigma for so many points: among more of them chance reaches further.
+
+    The highest of n Gaussian values grows as the root of 2 ln n, and the highest pair as that of ln n.
+    """
+    return float((threshold**2 + 2 / witnesses * np.log(max(points, POINTS) / POINTS)) ** 0.5)
 
 
 def clipped(z: Points) -> Points:
@@ -115,7 +125,7 @@ def readings(z: Points, quiet: Points | None = None, calm: Points | None = None,
     noise = scale(quiet - base)
     sigma = (z - base) / noise
     alone = _alone(sigma)
-    found = [Score(1, sigma, base, max(SINGLE, above * _common(alone, COMMON_SINGLE, COMMON_POINTS)))]
+    found = [Score(1, sigma, base, max(grown(SINGLE, len(z)), above * _common(alone, COMMON_SINGLE, COMMON_POINTS)))]
     if len(z) > 2:
         found.append(_pairs(z, quiet, base, noise, alone))
     return Readings([*found, *_means(z, quiet, quiet if calm is None else calm, noise)], noise, clipped(z), alone)
@@ -125,7 +135,7 @@ def _pairs(z: Points, quiet: Points, base: Points, noise: Points, alone: Float[n
     """Neighbours, by the lower of the two."""
     wide = expected(quiet, 2)
     lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
-    two = PAIR + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
+    two = grown(PAIR, len(z), 2) + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
     chance = _common(alone, (CHANCE_PAIR / len(z)) ** 0.5)
     return Score(2, lower, wide, max(float(two), chance, ABOVE_SOURCE * _common(alone, SOURCE)))
 
@@ -137,4 +147,4 @@ def _means(z: Points, quiet: Points, calm: Points, noise: Points) -> Iterator[Sc
         wide = expected(quiet, width)
         spread = scale(uniform_filter1d(calm, width) - wide, max(SCALE_WINDOW, 8 * width))
         excess = uniform_filter1d(tame, width) - wide
-        yield Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, MEAN)
+        yield Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, grown(MEAN, len(z)))

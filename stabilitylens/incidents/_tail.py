@@ -1,6 +1,7 @@
 """The upper tail of a run's own noise: how many points as high as one it would have by itself.
 
-Hill's estimator (Hill 1975, https://doi.org/10.1214/aos/1176343247) of the largest of the single points. It takes the
+Hill's estimator of the largest of the single points, trimmed: the very highest may be bad batches, and one of them would
+make its own height likely (Bhattacharya, Kallitsis and Stoev 2019, https://arxiv.org/abs/1808.07704). It takes the
 tail for a power law, which is too heavy for Gaussian noise, and so calls too little out of the ordinary, never too much.
 """
 
@@ -14,6 +15,8 @@ from jaxtyping import Float
 #: the tail is this share of the points, at least and at most so many. *Heuristic*: twenty points give its index to a
 #: fifth; further in, heavy tails are still bent.
 SHARE, LEAST, MOST = 0.02, 8, 50
+#: this share of the tail, the highest of it, may be no noise. *Heuristic*.
+TRIMMED = 0.25
 
 
 @dataclass(frozen=True)
@@ -37,4 +40,7 @@ def tail(alone: Float[np.ndarray, " alone"]) -> Tail | None:
     highest = np.sort(alone)[-points - 1 :]
     if highest[0] <= 0:
         return None
-    return Tail(float(highest[0]), points, max(float(np.mean(np.log(highest[1:] / highest[0]))), 1e-3))
+    above = np.log(highest[1:] / highest[0])
+    kept = points - int(TRIMMED * points)
+    index = (float(np.sum(above[:kept])) + (points - kept) * float(above[kept - 1])) / kept
+    return Tail(float(highest[0]), points, max(index, 1e-3))
