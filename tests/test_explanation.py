@@ -170,6 +170,31 @@ def test_a_schedule_is_no_jump_and_its_peak_is_told() -> None:
     assert kinds(with_scalars(lr=lr), spike(start=8)) == {}
 
 
+@pytest.mark.parametrize(("at", "start"), [(0, 28), (0, -4), (0, 3)], ids=["noticed late", "placed too early", "placed well"])
+def test_the_jump_before_a_slow_rise_is_told_wherever_its_start_is_placed(at: int, start: int) -> None:
+    after = np.arange(1000) - 500
+    loss = (3 + 0.5 * (1 - np.exp(-np.maximum(after, 0) / 30))) * noisy(1, 1000, size=0.01)[:, 0]
+    run = run_of(loss=loss, lr=np.where(after < 0, 1e-4, 1e-3))
+    incident = spike(start=500 + start, peak=900, kind="drift")
+    assert kinds(run, incident) == {"lr_jump": pytest.approx(10)}
+    assert kinds(run, spike(start=700, peak=900, kind="drift")) == {} == kinds(run, spike(start=528, peak=530))
+
+
+def test_a_jump_after_the_loss_was_up_is_no_cause() -> None:
+    after = np.arange(1000) - 500
+    loss = (3 + 2 * (1 - np.exp(-np.maximum(after, 0) / 10))) * noisy(1, 1000, size=0.01)[:, 0]
+    run = run_of(loss=loss, lr=np.where(after < 60, 1e-4, 1e-3))
+    assert kinds(run, spike(start=500, peak=900, kind="divergence")) == {}
+
+
+def test_a_climb_of_several_steps_is_told_and_a_warm_up_is_none() -> None:
+    steps = np.arange(300)
+    climb = 1e-4 * 1.5 ** np.clip(steps - START + 8, 0, 6)
+    (told,) = coincidences(with_scalars(lr=climb), spike())
+    assert told.kind == "lr_jump" and told.size == pytest.approx(1.5**6) and "from step 189 to 200" in told.text
+    assert kinds(with_scalars(lr=1e-5 * (steps + 1)), spike(start=25)) == {}
+
+
 def test_loss_scale_skips_resume_and_epoch_are_told() -> None:
     scale = np.full(300, 65536.0)
     scale[START:] /= 2
@@ -184,6 +209,22 @@ def test_incidents_at_one_interval_have_a_period() -> None:
     assert kinds(with_scalars(), regular[2], regular) == {"period": 50.0}
     chance = [spike(start=s) for s in (50, 93, 200, 261)]
     assert kinds(with_scalars(), chance[2], chance) == {}
+
+
+def test_a_period_bears_a_stranger_and_a_late_detection_but_no_chance() -> None:
+    comb = [spike(start=s) for s in (100, 202, 300, 401, 500, 640, 700)]
+    assert kinds(with_scalars(), comb[0], comb)["period"] == pytest.approx(100, abs=3)
+    assert kinds(with_scalars(), comb[5], comb) == {}
+    coarse = Run("runs/coarse", {"loss": Series("loss", np.arange(0, 3000, 10), noisy()[:, 0])})
+    few = [spike(start=s) for s in (100, 120, 160, 180)]
+    assert kinds(coarse, few[0], few) == {}, "every step is a multiple of a log's interval"
+
+
+def test_all_skipped_steps_of_an_incident_are_counted() -> None:
+    run = with_scalars()
+    run.events = [Event(step, "step_skipped") for step in range(START, START + 50)]
+    skipped = spike(end_step=START + 49, metric="steps_skipped", kind="steps_skipped")
+    assert kinds(run, skipped) == {"steps_skipped": 50.0}
 
 
 def test_what_the_log_cannot_show_follows_from_the_log() -> None:

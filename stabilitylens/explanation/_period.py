@@ -24,25 +24,22 @@ def period(run: Run, incident: Incident, incidents: Sequence[Incident]) -> Itera
     if len(starts) < FEWEST or incident.start_step not in starts:
         return
     points = interval(run[incident.metric], incident.start_step) if incident.metric in run else 1
-    for every in np.unique(np.diff(starts)).tolist():
-        on = _on(starts, incident.start_step, every)
+    for every in _candidates(starts):
+        times = (starts - incident.start_step) / every
+        on = np.abs(times - np.round(times)) < REGULAR
         chance = max(2 * REGULAR, points / every) ** (int(on.sum()) - 2)
         if every > 1 and on.sum() >= max(FEWEST, MOSTLY * len(starts)) and chance < CHANCE and _mostly_each(starts[on], every):
-            usual = float(np.median(np.diff(starts[on]) / np.round(np.diff(starts[on]) / every)))
-            text = f"{int(on.sum())} such incidents came at multiples of {usual:g} steps, as the edges of an epoch or a shard do"
-            yield Coincidence("period", incident.start_step, usual, text)
+            text = f"{int(on.sum())} such incidents came at multiples of {every:.4g} steps, as the edges of an epoch or a shard do"
+            yield Coincidence("period", incident.start_step, float(every), text)
             return
 
 
-def _on(starts: Int[np.ndarray, " incident"], start: int, every: int) -> np.ndarray:
-    """Which lie on the comb through ``start``; its teeth may have come a little late each time, so neighbours count too."""
-    times = (starts - start) / every
-    near = np.abs(times - np.round(times)) < REGULAR
-    apart = np.diff(starts) / every
-    regular = (np.abs(apart - np.round(apart)) < REGULAR) & (np.round(apart) >= 1)
-    return near | (np.append(False, regular) & np.append(regular, False))
+def _candidates(starts: Int[np.ndarray, " incident"]) -> list[float]:
+    """The intervals between neighbours, over the whole span, where a late detection weighs less, and as they are."""
+    apart, span = np.unique(np.diff(starts)), int(starts[-1] - starts[0])
+    return [*(span / np.round(span / apart)).tolist(), *apart.tolist()]
 
 
-def _mostly_each(starts: Int[np.ndarray, " incident"], every: int) -> bool:
+def _mostly_each(starts: Int[np.ndarray, " incident"], every: float) -> bool:
     """Whether most come one period after the one before: a comb of many empty teeth is none."""
     return bool(np.mean(np.round(np.diff(starts) / every) == 1) >= 0.5)

@@ -48,7 +48,7 @@ def steps_skipped(evidence: Evidence) -> list[Fired]:
     run = recorded(evidence)
     steps = sampled(run, "loss").steps
     skipped = np.array(sorted({event.step for event in run.events if event.kind == "step_skipped"}), dtype=np.int64)
-    later = _since(steps, skipped, steps[0] + WARM_UP)
+    later = _since(steps, skipped, int(steps[0]) + WARM_UP)
     total, missed = int(np.sum(steps >= later)), skipped[skipped >= later]
     share = len(missed) / total if total else 0.0
     floor = _floor(run)
