@@ -22,6 +22,7 @@ from torch import nn
 import stabilitylens as sl
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.blackbox.evidence import INCIDENTS, Evidence
+from stabilitylens.hooks.blackbox.manifest import _digest
 
 HERE = Path(__file__).parent
 
@@ -93,6 +94,28 @@ def test_a_manifest_of_a_newer_version(incident):
     path = incident / "manifest.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
     with pytest.raises(BadInput, match="has version 2, and this program reads 1"):
+        replay(incident)
+
+
+STEPS_FILE = {"bytes": 3, "sha256": "0"}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"kinds": 3}, {"kinds": [1]}, {"steps": 5}, {"steps": [1]}, {"reason": None}, {"created": "now"}, {"world": 0}, {"left_out": []},
+        {"setting": None}, {"step": "ten"}, {"step": None}, {"step": -3}, {"step": 3}, {"step": True}, {"snapshot_step": 1.5},
+        {"files": []}, {"files": {}}, {"files": {"rank_0/steps.pt": 3}}, {"files": {"rank_0/steps.pt": {}}},
+        {"files": {"rank_0/steps.pt": STEPS_FILE, "../outside": STEPS_FILE}}, {"files": {"/etc/steps.pt": STEPS_FILE}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_forged_manifest_with_a_right_checksum(forged, incident):
+    path = incident / "manifest.json"
+    body = json.loads(path.read_text()) | forged
+    del body["sha256"]
+    path.write_text(json.dumps(body | {"sha256": _digest(body)}))
+    with pytest.raises(BadInput, match=f"states {'snapshot_step' if forged == {'step': 3} else next(iter(forged))} as no dump writes it"):
         replay(incident)
 
 

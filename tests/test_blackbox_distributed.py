@@ -81,7 +81,9 @@ def both(rank, kind, folder, options):
     dist.barrier()
     losses = train(rank, kind, folder, options)
     dist.barrier()
-    return bare, losses, again(rank, kind, folder)
+    found = again(rank, kind, folder)
+    table = sl.counterfactuals(folder, *build(kind), step_fn, names=["skip_batch", "halve_lr", "clip_harder"], after=2)
+    return bare, losses, found, table.to_dict()
 
 
 def check_rows(samples, observed):
@@ -103,16 +105,21 @@ def check_rows(samples, observed):
 def test_an_incident_of_one_process_is_dumped_by_all_and_replayed_to_the_bit(kind, options, tmp_path):
     results = on(2, both, kind, str(tmp_path), options)
     incidents = sorted(p.name for p in (tmp_path / INCIDENTS).iterdir())
-    assert incidents == [f"step_{BAD}", f"step_{BAD}.replay.json"]
+    assert incidents == [f"step_{BAD}", f"step_{BAD}.counterfactuals.json", f"step_{BAD}.replay.json"]
     folder = tmp_path / INCIDENTS / incidents[0]
-    for rank, (bare, losses, found) in enumerate(results):
+    for rank, (bare, losses, found, table) in enumerate(results):
         assert repr(bare) == repr(losses), "the black box changed the training"
         assert found["exact"], found["difference"]
         assert (found["step"], found["kinds"]) == (BAD, ("nonfinite",))
         mine = {s: losses[s - 1] for s in found["losses"]}
         assert all(found["losses"][s] == sum(v) / 2 or s == BAD for s, v in mine.items())
         assert Evidence(folder, rank).ids(BAD) == [[f"{rank}-{BAD}"]] * 2
-        assert all(repr(found[key]) == repr(results[0][2][key]) for key in ("cause", "samples")), "the processes do not agree"
+        assert all(repr(found[key]) == repr(results[0][2][key]) for key in ("cause", "samples", "first_bad")), "the processes do not agree"
+        assert (found["first_bad"]["what"], found["first_bad"]["rank"]) == ("nonfinite", 1)
+        assert repr(table) == repr(results[0][3]), "the processes do not agree"
+        assert {row["name"]: row["verdict"] for row in table["rows"]} == {
+            "skip_batch": "averts", "halve_lr": "does not avert", "clip_harder": "does not avert",
+        }  # fmt: skip
         assert found["cause"]["verdict"] == "data"
         check_rows(found["samples"], observed=kind == "ddp")
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
@@ -134,8 +141,9 @@ def sharded(tmp_path_factory):
 
 def test_another_number_of_processes_is_said(sharded):
     m = model(torch.float32)
-    with pytest.raises(BadInput, match="was written by 2 process.es. together, and here are 1"):
-        sl.replay(sharded, m, torch.optim.AdamW(m.parameters()), step_fn)
+    for function in (sl.replay, sl.counterfactuals):
+        with pytest.raises(BadInput, match="was written by 2 process.es. together, and here are 1"):
+            function(sharded, m, torch.optim.AdamW(m.parameters()), step_fn)
 
 
 def whole_model(rank, folder):

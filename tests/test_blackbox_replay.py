@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
 from blackbox_runs import BAD, KINDS, STEPS, again, train
+from training import Decoder, tokens
+
+import stabilitylens as sl
 
 HERE = Path(__file__).parent
 
@@ -64,3 +68,47 @@ def test_a_step_that_is_done_otherwise_is_said_to_differ(tmp_path):
         KINDS["accumulating"] = before
     assert not found.exact
     assert f"from step {found.snapshot_step} on the loss is" in found.difference
+
+
+def replayed(kind, folder, step):
+    parts = KINDS[kind][0]()
+    return sl.replay(folder, parts.model, parts.optimizer, lambda *given: step(parts, *given), samples=False)
+
+
+def test_a_nan_that_does_not_come_back_is_a_difference(tmp_path):
+    """A replay of a step that was NaN has shown nothing where it is finite."""
+    train("poisoned", tmp_path, dump=False)
+
+    def mended(parts, model, optimizer, batches):
+        for batch in batches:
+            batch["gain"] = torch.ones(())
+        return parts.step(model, optimizer, batches)
+
+    found = replayed("poisoned", tmp_path, mended)
+    assert math.isnan(found.recorded[BAD]) and math.isfinite(found.losses[BAD])
+    assert not found.exact
+    assert f"from step {BAD} on the loss is {found.losses[BAD]!r} where nan was recorded" in found.difference
+
+
+def test_where_no_loss_was_recorded_nothing_is_called_equal(tmp_path):
+    torch.manual_seed(0)
+    model = Decoder()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+
+    def step(model, optimizer, batches):
+        for batch in batches:
+            loss = model(batch)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    lens = sl.attach(model, optimizer, tmp_path, blackbox=sl.BlackBox(snapshot_every=2))
+    for _ in range(4):
+        step(model, optimizer, [lens.batch(tokens())])
+        lens.step()
+    lens.dump()
+    lens.close()
+    found = sl.replay(tmp_path, model, optimizer, step, samples=False)
+    assert not found.exact
+    assert "no loss of these steps was recorded" in str(found)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stabilitylens.errors import BadInput
@@ -98,13 +99,47 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadInput(f"{path} has version {body.get('version')!r}, and this program reads {VERSION}; use the one that wrote it")
     stated = body.pop("sha256", None)
     try:
-        whole = stated == _digest(body)
-        known = {f.name: decoded(body[f.name]) for f in fields(Manifest)} if whole else {}
+        known = {f.name: decoded(body[f.name]) for f in fields(Manifest)} if stated == _digest(body) else {}
     except (KeyError, ValueError, TypeError):
         known = {}
     if not known:
         raise BadInput(f"{path} does not have the checksum that it states, so it is damaged; nothing of the incident is used")
+    wrong = next((name for name, is_right in _SHAPES.items() if not is_right(known[name])), None)
+    if wrong is None and known["snapshot_step"] is not None and not known["snapshot_step"] <= known["step"]:
+        wrong = "snapshot_step"
+    if wrong is not None:
+        raise BadInput(f"{path} states {wrong} as no dump writes it, so it is foreign; nothing of the incident is used")
     return Manifest(**known | {"kinds": tuple(known["kinds"]), "steps": tuple(known["steps"])})
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_files(value: Any) -> bool:
+    """At least what was kept of a step lies in one."""
+    whole = isinstance(value, dict) and all(isinstance(v, dict) and type(v.get("bytes")) is int and isinstance(v.get("sha256"), str) for v in value.values())
+    return whole and all(_is_inside(name) for name in value) and any(name.endswith("steps.pt") for name in value)
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+#: what each entry has to be, so that a manifest with a right checksum that no dump wrote is known
+_SHAPES: dict[str, Callable[[Any], bool]] = {
+    "step": _is_step,
+    "kinds": lambda v: isinstance(v, list) and all(isinstance(kind, str) for kind in v),
+    "reason": lambda v: isinstance(v, str),
+    "created": lambda v: isinstance(v, (int, float)),
+    "world": lambda v: type(v) is int and v >= 1,
+    "snapshot_step": lambda v: v is None or _is_step(v),
+    "steps": lambda v: isinstance(v, list) and all(isinstance(step, dict) for step in v),
+    "left_out": lambda v: isinstance(v, dict) and all(isinstance(why, str) for why in v.values()),
+    "setting": lambda v: isinstance(v, dict),
+    "files": _are_files,
+}
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:

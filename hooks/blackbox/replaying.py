@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
 from torch import nn
 
-from stabilitylens.errors import BadInput
+from stabilitylens.hooks.blackbox.everybody import gathered, opened
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.first_bad import bad_weights, nonfinite, outlying, words
 from stabilitylens.hooks.blackbox.measuring import Measuring
@@ -18,7 +20,6 @@ from stabilitylens.hooks.blackbox.result import FirstBad, Replay
 from stabilitylens.hooks.blackbox.samples import samples as row_samples
 from stabilitylens.hooks.blackbox.setting import differences, setting_of
 from stabilitylens.hooks.blackbox.swap import cause_of
-from stabilitylens.hooks.distributed import distributed
 
 #: so many steps before the incident tell what is usual for a module
 USUAL = 8
@@ -56,22 +57,19 @@ def replay(
             fit, or ``step_fn`` is missing.
     """
     check(model, optimizer, step_fn)
-    dist = distributed()
-    evidence = Evidence(incident, 0 if dist is None else dist.get_rank())
-    here = 1 if dist is None else dist.get_world_size()
-    if evidence.manifest.world != here:
-        raise BadInput(f"{evidence.folder} was written by {evidence.manifest.world} process(es) together, and here are {here}; start as many")
+    evidence = opened(incident)
     rerun = Rerun(evidence, model, optimizer, step_fn, scheduler, scaler)
     losses, first, before = _watched(rerun)
-    recorded = {step: _known(evidence.scalar(step, "loss")) for step in losses}
-    unequal = [s for s in losses if not math.isnan(recorded[s]) and losses[s] != recorded[s] or _odd(losses[s], recorded[s])]
+    told = {step: evidence.scalar(step, "loss") for step in losses}
+    first = _first_of(gathered((first, losses.get(evidence.step, math.nan))))
+    difference = _agreed(gathered(_difference(evidence, model, losses, told)))
     rerun.restore(before)
     rows = row_samples(rerun, Measuring(rerun, before)) if samples else None
     cause = cause_of(rerun, before)
     rerun.restore(before)
     found = Replay(
-        str(evidence.folder), evidence.step, evidence.manifest.kinds, rerun.snapshot.step, losses, recorded, not unequal,
-        _difference(evidence, model, losses, recorded, unequal), first, rows, cause,
+        str(evidence.folder), evidence.step, evidence.manifest.kinds, rerun.snapshot.step, losses,
+        {step: math.nan if loss is None else loss for step, loss in told.items()}, not difference, difference, first, rows, cause,
     )  # fmt: skip
     object.__setattr__(found, "text", text_of(found))
     return found if evidence.rank else _saved(found)
@@ -107,25 +105,41 @@ def _watched(rerun: Rerun) -> tuple[dict[int, float], FirstBad | None, Any]:
     return losses, first, before
 
 
-def _known(loss: float | None) -> float:
-    return math.nan if loss is None else loss
+def _first_of(found: Sequence[tuple[FirstBad | None, float]]) -> FirstBad | None:
+    """Of what each process found, with its loss at the incident's step, where it began: what reaches the others by the gradients comes later."""
+    first: list[tuple[tuple[bool, int, bool, bool], int, FirstBad]] = [
+        ((bad.what == "outlying", bad.step, bad.direction == "backward", math.isfinite(loss)), rank, bad)
+        for rank, (bad, loss) in enumerate(found) if bad is not None
+    ]
+    if not first:
+        return None
+    _, rank, bad = min(first, key=lambda one: one[:2])
+    return replace(bad, rank=rank, sentence=f"on rank {rank}: {bad.sentence}") if len(found) > 1 else bad
 
 
-def _odd(loss: float, recorded: float) -> bool:
-    """Whether only one of them is NaN; a loss that was never recorded is not compared."""
-    return math.isnan(loss) != math.isnan(recorded) and not math.isnan(recorded)
+def _same(loss: float, told: float) -> bool:
+    """Equal to the bit; a loss that is NaN has to be NaN again."""
+    return loss == told or (math.isnan(loss) and math.isnan(told))
 
 
-def _difference(
-    evidence: Evidence, model: nn.Module, losses: dict[int, float], recorded: dict[int, float], unequal: list[int]
-) -> str:
+def _difference(evidence: Evidence, model: nn.Module, losses: dict[int, float], told: Mapping[int, float | None]) -> str:
+    """How the losses differ from those that were recorded, and why; empty where they are equal."""
+    compared = [(step, loss) for step, loss in told.items() if loss is not None]
+    if not compared:
+        return "no loss of these steps was recorded, so nothing tells whether they came out the same"
+    unequal = [(step, loss) for step, loss in compared if not _same(losses[step], loss)]
     if not unequal:
         return ""
-    step = unequal[0]
-    where = f"from step {step} on the loss is {losses[step]!r} where {recorded[step]!r} was recorded"
+    step, loss = unequal[0]
+    where = f"from step {step} on the loss is {losses[step]!r} where {loss!r} was recorded"
     others = differences(evidence.manifest.setting, setting_of(model))
     why = "; ".join(others) if others else "no version, device or flag differs, so the step is not done as it was, or its kernels vary"
     return f"{where}: {why}"
+
+
+def _agreed(differences: Sequence[str]) -> str:
+    """The first difference that a process found."""
+    return next((f"on rank {rank} {text}" if len(differences) > 1 else text for rank, text in enumerate(differences) if text), "")
 
 
 def text_of(found: Replay) -> str:

@@ -67,6 +67,7 @@ class FirstBad:
         frame: None where the weights are to blame.
         before: the frames that came just before it, in order.
         sentence: for a person.
+        rank: of several processes the one in which it began.
     """
 
     what: Literal["nonfinite", "outlying", "weights"]
@@ -76,6 +77,7 @@ class FirstBad:
     frame: Frame | None
     before: tuple[Frame, ...]
     sentence: str
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ class Replay:
 
     Attributes:
         folder: of the incident. step, kinds: its. snapshot_step: the first step that was run again.
-        losses, recorded: of each step that was run again, NaN where none was observed.
-        exact: every loss that was recorded came out equal to the bit.
+        losses, recorded: of each step that was run again, as this process has them, NaN where none was observed.
+        exact: there were recorded losses, and every one came out equal to the bit, NaN as NaN, in all processes.
         difference: how they differ and what differs from the recorded setting; empty where they are equal.
         first_bad: the first module that goes wrong; None where none does.
         samples: which rows of the batch, see :class:`stabilitylens.hooks.blackbox.samples.Samples`.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
-from stabilitylens.hooks.blackbox.evidence import Evidence
+from stabilitylens.hooks.blackbox.everybody import Recorded
 from stabilitylens.hooks.counterfactuals._trial import Course
 from stabilitylens.incidents._online import LEAST, loss_limit, norm_limit
 from stabilitylens.rules._logits import LOGIT_HIGH
@@ -75,7 +75,7 @@ class Limits:
         return "" if course.finite else "weights that are not finite at the end"
 
 
-def limits_of(evidence: Evidence, baseline: Course) -> Limits:
+def limits_of(evidence: Recorded, baseline: Course) -> Limits:
     """The limits of an incident, from the steps before it that were recorded."""
     losses = before(evidence, "loss")
     at = evidence.scalar(evidence.step, "loss")
@@ -87,7 +87,7 @@ def limits_of(evidence: Evidence, baseline: Course) -> Limits:
     return Limits(limit, math.sqrt(middle * limit) if middle > 0 else math.inf, norm, clipped, words, logit, evidence.step)
 
 
-def before(evidence: Evidence, name: str) -> list[float]:
+def before(evidence: Recorded, name: str) -> list[float]:
     """What was recorded at the kept steps before the incident, as far as it is finite."""
     values = [evidence.scalar(step, name) for step in evidence.steps if step < evidence.step]
     return [v for v in values if v is not None and math.isfinite(v)]
@@ -109,7 +109,7 @@ def _between(past: list[float], at: float | None, known: float, it: bool) -> tup
     return math.inf, f"no limit: fewer than {LEAST} steps before were kept, so only a value that is not finite counts"
 
 
-def _norm_limit(evidence: Evidence, baseline: Course) -> tuple[float | None, bool]:
+def _norm_limit(evidence: Recorded, baseline: Course) -> tuple[float | None, bool]:
     """The limit of the gradient norm, where the norm is what went wrong, and whether it is that which the optimizer saw.
 
     The recorded norms before the incident where they are what is measured here; else the baseline's own.

@@ -21,12 +21,16 @@ class GradientNorms:
     Args:
         scale: tells what the loss is multiplied by.
         stack: takes the hooks off.
+
+    Attributes:
+        sharded: this process holds parts of the parameters, and the norms are of its parts.
     """
 
     def __init__(self, optimizers: Sequence[Optimizer], scale: Callable[[], float], stack: ExitStack) -> None:
         self._squares: dict[int, Tensor] = {}
         self._seen: list[float] = []
         self._scale, self._scaled_by = scale, 1.0
+        self.sharded = any(local(p) is not p for o in optimizers for p in parameters_of(o))
         for optimizer in optimizers:
             stack.callback(optimizer.register_step_pre_hook(self._stepping).remove)
             for parameter in parameters_of(optimizer):

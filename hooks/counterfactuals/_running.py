@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from stabilitylens.errors import BadInput
+from stabilitylens.hooks.blackbox.everybody import Recorded, gathered, opened
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.rerun import Rerun, StepFunction, check
 from stabilitylens.hooks.counterfactuals._limits import Limits, before, limits_of
@@ -49,19 +50,21 @@ def counterfactuals(
     """
     check(model, optimizer, step_fn)
     members = _members(names)
-    evidence = Evidence(incident)
+    evidence = opened(incident)
+    recorded = Recorded(evidence)
     rerun = Rerun(evidence, model, optimizer, step_fn, scheduler, scaler)
     plan, on = _plan(evidence, rerun.snapshot.step, after, later)
     at_last: list[Any] = []
     try:
         baseline = Trial(rerun, plan, None).run(lambda step: at_last.append(rerun.state(step)) if step == plan.last else None)
-        _check_told(evidence, baseline)
-        limits = limits_of(evidence, baseline)
+        _check_told(recorded, baseline)
+        limits = limits_of(recorded, baseline)
         shown = limits.bad(baseline, plan.last)
         rows = tuple(_row(rerun, plan, baseline, member, limits) for member in members) if shown else ()
     finally:
         rerun.restore(at_last[0] if at_last else None)
-    return _saved(_table(evidence, plan, on, limits, baseline, shown, rows))
+    table = _table(evidence, recorded, plan, on, limits, baseline, shown, rows)
+    return table if evidence.rank else _saved(table)
 
 
 def _members(names: Iterable[str] | None) -> list[Counterfactual]:
@@ -78,7 +81,8 @@ def _plan(evidence: Evidence, first: int, after: int, later: Iterable[Sequence[A
     """The steps to run, and in words which batches follow the incident."""
     if type(after) is not int or after < 0:
         raise BadInput(f"counterfactuals(after={after!r}) is no number of steps; pass a whole number, 0 or more")
-    lent = [step for step in evidence.steps if step < evidence.step and _usable(evidence, step)]
+    usable = gathered({step for step in evidence.steps if step < evidence.step and _usable(evidence, step)})
+    lent = sorted(set.intersection(*usable))
     if later is not None:
         given = list(later)[:after]
         if any(not isinstance(batches, (list, tuple)) or not batches for batches in given):
@@ -99,10 +103,10 @@ def _usable(evidence: Evidence, step: int) -> bool:
     return not evidence.scalar(step, "skipped")
 
 
-def _check_told(evidence: Evidence, baseline: Course) -> None:
+def _check_told(recorded: Recorded, baseline: Course) -> None:
     """Say it where step_fn tells no losses."""
-    recorded = [evidence.scalar(step, "loss") for step in evidence.steps]
-    if all(map(math.isnan, baseline.losses.values())) and any(loss is not None and not math.isnan(loss) for loss in recorded):
+    known = [recorded.scalar(step, "loss") for step in recorded.steps]
+    if all(map(math.isnan, baseline.losses.values())) and any(loss is not None and not math.isnan(loss) for loss in known):
         raise BadInput("step_fn returned no loss, which decides whether a change averts the incident; let it return the one that it computes")
 
 
@@ -128,9 +132,9 @@ def _loss_after(course: Course, plan: Plan) -> float:
 
 
 def _table(
-    evidence: Evidence, plan: Plan, on: str, limits: Limits, baseline: Course, shown: bool, rows: tuple[Row, ...]
+    evidence: Evidence, recorded: Recorded, plan: Plan, on: str, limits: Limits, baseline: Course, shown: bool, rows: tuple[Row, ...]
 ) -> Table:
-    known = before(evidence, "loss")
+    known = before(recorded, "loss")
     base = Row("baseline", None, 0.0, "does not avert", limits.against(baseline, plan.last), baseline.losses, baseline.norms, (), _loss_after(baseline, plan))
     return Table(
         str(evidence.folder), plan.last, evidence.manifest.kinds, plan.first, len(plan.later), on, limits.loss, limits.level, limits.words, limits.norm,

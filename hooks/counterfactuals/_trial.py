@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
+from stabilitylens.hooks.blackbox.everybody import gathered
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.plain import copied, mapped
 from stabilitylens.hooks.blackbox.rerun import Rerun
@@ -43,13 +44,13 @@ class Plan:
 
 @dataclass
 class Course:
-    """What one trial did.
+    """What one trial did, of several processes as one.
 
     Attributes:
-        losses: of each step that was run.
+        losses: of each step that was run; the mean over the processes.
         norms, stepped: of all gradients, before the loop clipped them and as the optimizers saw it.
         finite: whether every parameter is, at the end.
-        logits: the largest attention logit, where that is what went wrong.
+        logits: the largest attention logit, NaN where it was not looked at.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
@@ -57,6 +58,15 @@ class Course:
     stepped: dict[int, float] = field(default_factory=dict)
     finite: bool = True
     logits: dict[int, float] = field(default_factory=dict)
+
+    def note(self, step: int, loss: float, norm: float, stepped: float, logit: float, sharded: bool) -> None:
+        """Take a step down, as this process had it; all of them have to. ``sharded``: the norms are of parts of the gradients."""
+        losses, norms, seen, logits = zip(*gathered((loss, norm, stepped, logit)), strict=True)
+        self.losses[step] = sum(losses) / len(losses)
+        self.norms[step], self.stepped[step] = (
+            math.sqrt(sum(n * n for n in each) / (1 if sharded else len(each))) for each in (norms, seen)
+        )
+        self.logits[step] = max((x for x in logits if not math.isnan(x)), default=math.nan)
 
 
 class Trial:
@@ -130,11 +140,9 @@ class Trial:
                 watch(step)
                 norms.begin_step()
                 number, batches = lent.get(step, (step, None))
-                course.losses[step] = self._rerun.run(number, batches, change=self._changed(step))
-                course.norms[step], course.stepped[step] = norms.of_step()
-                if largest is not None:
-                    course.logits[step] = largest()
-            course.finite = all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+                loss = self._rerun.run(number, batches, change=self._changed(step))
+                course.note(step, loss, *norms.of_step(), math.nan if largest is None else largest(), norms.sharded)
+            course.finite = all(gathered(all(bool(torch.isfinite(p).all()) for p in self.model.parameters())))
             for check in self._checks:
                 check()
         return course
