@@ -10,22 +10,19 @@ from jaxtyping import Int
 
 from stabilitylens.incidents._curve import Curve, Points, curve
 from stabilitylens.incidents._event import Event, kind_of, of_excursion, of_rise
-from stabilitylens.incidents._excursions import Excursion, excursions, without
+from stabilitylens.incidents._excursions import Excursion
 from stabilitylens.incidents._mixture import one_level
 from stabilitylens.incidents._rises import FEW, Rise, rise
-from stabilitylens.incidents._scores import ABOVE_COMMON, ABOVE_OTHERS, Readings, readings
+from stabilitylens.incidents._scores import ABOVE_COMMON, ABOVE_OTHERS
 from stabilitylens.incidents._setting import ALONE, Setting, setting
 from stabilitylens.incidents._shift import is_shift, jump, settles
-from stabilitylens.incidents._sieve import is_bump, is_scrap, rose
+from stabilitylens.incidents._sieve import is_bump, rose
 from stabilitylens.incidents._tail import tail
 from stabilitylens.incidents._teeth import is_tooth, period, told, without_course
 from stabilitylens.incidents._trend import descent
+from stabilitylens.incidents._windows import Seen, look
 from stabilitylens.run import Run, Series
 
-#: excursions that cover more than this share of a curve are no exceptions, and are not left out. *Heuristic*.
-MOST = 0.5
-#: a mean that reaches this share of its threshold is suspected to be an excursion. *Heuristic*.
-SUSPECTED = 0.7
 #: rewards make a loss wander: what is told of it stands out by so many sigma, and as high in no more of such runs.
 #: *Heuristic*.
 REWARDED, REWARDED_ALIKE = 12.0, 0.02
@@ -46,52 +43,30 @@ def _part_of(x: Excursion, up: Rise) -> bool:
     return x.end >= up.start and (not x.back or (x.read_by > 2 and x.start <= up.reached))
 
 
-def _left_out(z: Points, found: list[Excursion]) -> Points | None:
-    """The curve without the excursions that it came back from; None where those are none, or most of it."""
-    known = [x for x in found if x.back]
-    covered = sum(x.end - x.start + 1 for x in known)
-    return without(z, known) if 0 < covered < MOST * len(z) else None
-
-
-def _second_look(flat: Points, above: float) -> Readings:
-    """The readings, once more with what is already found left out of the expectation and the noise.
-
-    What is wide and nearly found is left out of how far the means stray: several excursions would hide each other.
-    """
-    read = readings(flat, above=above)
-    quiet = _left_out(flat, excursions(flat, read))
-    read = read if quiet is None else readings(flat, quiet, above=above)
-    means = [replace(s, threshold=SUSPECTED * s.threshold) for s in read.scores if s.width > 2]
-    quiet = flat if quiet is None else quiet
-    calm = _left_out(quiet, excursions(flat, replace(read, scores=means))) if means else None
-    return read if calm is None else readings(flat, quiet, calm, above)
-
-
 @dataclass(frozen=True)
 class _Look:
-    """A curve as the detectors see it: its descent, what is left without it and its epochs, and the readings of that."""
+    """A curve as the detectors see it: its descent, what is left without it and its epochs, and what that shows."""
 
     trend: Points
     flat: Points
-    read: Readings
+    seen: Seen
 
 
 def _look(z: Points, edges: Int[np.ndarray, " edge"], above: float) -> _Look:
     trend = descent(z)
     flat = without_course(z - trend, edges)
-    return _Look(trend, flat, _second_look(flat, above))
+    return _Look(trend, flat, look(flat, above))
 
 
-def _excursions(found: Curve, seen: _Look, up: Rise | None, learns: bool) -> list[Event]:
+def _excursions(found: Curve, looked: _Look, up: Rise | None, learns: bool) -> list[Event]:
     """The excursions of a curve as events, without those that are part of a lasting rise."""
-    flat, read = seen.flat, seen.read
-    apart = [x for x in excursions(flat, read) if not (up and _part_of(x, up))]
-    noise, single = tail(read.alone), read.scores[0].threshold
-    kinds = [kind_of(flat, x, noise) for x in apart]
-    apart = [replace(x, base=x.base + float(seen.trend[x.peak])) for x in apart]
-    kept = [rose(found, x) and not (learns and is_bump(found, x)) and not is_scrap(x, single) for x in apart]
+    noise, seen = tail(looked.seen.alone), looked.seen
+    apart = [x for x in seen.found if not (up and _part_of(x, up))]
+    kinds = [kind_of(looked.flat, x, noise) for x in apart]
+    apart = [replace(x, base=x.base + float(looked.trend[x.peak])) for x in apart]
+    kept = [rose(found, x) and not (learns and is_bump(found, x)) for x in apart]
     events = told([of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep])
-    every = period(read.tame) if events else None
+    every = period(seen.tame) if events else None
     return [event for event in events if not is_tooth(found.z, event, every)]
 
 
@@ -108,14 +83,14 @@ def analyse(series: Series, learns: bool = True, around: Setting = ALONE) -> Ana
         return Analysis(found, ())  # a loss around zero has no level to rise from, and few points show no spread
     found = replace(found, z=one_level(found.z)) if learns else found
     edges, above = np.searchsorted(found.steps, around.epochs), ABOVE_COMMON if learns else ABOVE_OTHERS
-    seen = _look(found.z, edges, above)
-    up = rise(seen.trend + seen.flat, seen.flat, seen.read)
+    looked = _look(found.z, edges, above)
+    up = rise(looked.trend + looked.flat, looked.flat, looked.seen)
     events = [] if up is None else [_of_lasting(found, up, around)]
     if up is not None and learns and events[0].kind == "level_shift":
         shift = np.where(np.arange(len(found)) >= up.start, jump(found.z, up), 0.0)
-        seen = _look(found.z - shift, edges, above)
-        seen = replace(seen, trend=seen.trend + shift)
-    events += _excursions(found, seen, up, learns)
+        looked = _look(found.z - shift, edges, above)
+        looked = replace(looked, trend=looked.trend + shift)
+    events += _excursions(found, looked, up, learns)
     if around.rewarded:
         events = [e for e in events if e.back and e.sigma >= REWARDED and e.alike < REWARDED_ALIKE]
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))

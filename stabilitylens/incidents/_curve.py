@@ -60,8 +60,15 @@ def median_size(values: Points) -> float | None:
 def curve(series: Series) -> Curve:
     """The finite points of a scalar series, as float64."""
     values = np.asarray(series.values, dtype=np.float64)
-    index = np.flatnonzero(np.isfinite(values))
-    finite = values[index]
+    known = np.isfinite(values)
+    index = np.flatnonzero(known)
+    if known.all():  # views, not copies, of a record that may have millions of points
+        size = median_size(values)
+        return Curve(index, np.asarray(series.steps), values, _logs(values, size), size)
+    finite = values[known]
     size = median_size(finite)
-    z = np.log(finite) if size is None else np.arcsinh(finite / size)
-    return Curve(index, np.asarray(series.steps)[index], finite, z, size)
+    return Curve(index, np.asarray(series.steps)[known], finite, _logs(finite, size), size)
+
+
+def _logs(values: Points, size: float | None) -> Points:
+    return np.asarray(np.log(values) if size is None else np.arcsinh(values / size))

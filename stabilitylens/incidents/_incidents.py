@@ -121,12 +121,12 @@ def of_kind(run: Run, kind: Kind, severity: Severity, metric: str = "loss", kind
     if found is None:
         return []
     wanted = set(kinds) or {kind}
-    return [incident(found, event, metric, kind, _grave(event, severity)) for event in found.events if event.kind in wanted]
+    return [incident(found, event, metric, kind, _grave(event, severity, kind)) for event in found.events if event.kind in wanted]
 
 
-def _grave(event: Event, severity: Severity) -> Severity:
+def _grave(event: Event, severity: Severity, kind: Kind) -> Severity:
     """What is explained is for information; one high point is more where it is glaring and the noise does not have it."""
     if event.reason:
         return "info"
-    glaring = event.kind == "outlier" and event.height >= GLARING and event.noise_known and event.alike < UNLIKELY
-    return "warning" if glaring and severity == "info" else severity
+    glaring = kind == "outlier" and event.height >= GLARING and event.noise_known and event.alike < UNLIKELY
+    return "warning" if glaring else severity

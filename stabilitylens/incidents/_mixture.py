@@ -43,6 +43,8 @@ MIDDLE, BETWEEN = (0.35, 0.65), 0.05
 TURNS = 0.6
 #: sources that are looked for one after the other
 SOURCES = 3
+#: a longer curve is first looked at in so many samples, of this length together. *Heuristic*: it takes a second less.
+LONG, SAMPLES = 50_000, 5
 #: a run of points from one source that chance makes in this share of curves is an event. *Heuristic*.
 CHANCE = 0.01
 
@@ -113,6 +115,12 @@ def _together(z: Points, parted: _Parted) -> Points:
     return np.where(_by_chance(rare), moved, z)
 
 
+def _may_be_two(z: Points) -> bool:
+    """Whether the beginning of a part of a long curve has two levels."""
+    parted = _parted(z[: LONG // SAMPLES])
+    return parted is not None and _are_two(parted)
+
+
 def one_level(z: Points) -> Points:
     """The curve with the batches of rarer sources put at the level of the most common one.
 
@@ -122,6 +130,8 @@ def one_level(z: Points) -> Points:
     Returns:
         The same curve where it has no such sources.
     """
+    if len(z) > LONG and not any(_may_be_two(part) for part in np.array_split(z, SAMPLES)):
+        return z
     for _ in range(SOURCES - 1):
         parted = _parted(z) if len(z) >= 4 * FEWEST else None
         if parted is None or not _are_two(parted):

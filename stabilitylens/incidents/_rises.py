@@ -13,8 +13,8 @@ from scipy.ndimage import uniform_filter1d
 
 from stabilitylens.incidents._baseline import scale
 from stabilitylens.incidents._curve import SCALE_FLOOR, Points
-from stabilitylens.incidents._scores import Readings
 from stabilitylens.incidents._trend import split
+from stabilitylens.incidents._windows import Seen
 
 #: a rise smaller than this share of the level is no event. *Heuristic*: half of what counts as slow divergence.
 LEAST = 0.05
@@ -154,22 +154,22 @@ def _out_of_noise(flat: Points, start: int, reached: int, height: float, noise: 
     return start + int(later[0]) if len(later) else start
 
 
-def rise(z: Points, flat: Points, read: Readings) -> Rise | None:
+def rise(z: Points, flat: Points, seen: Seen) -> Rise | None:
     """The rise that a curve never came back from, or None; ``flat`` is the curve without its descent."""
     if len(z) < FEW:
         return _read(z, flat, z, _jitter(z), _jitter(z), 1, FEW_LEAST, FEW_SIGMA) if len(z) > 2 else None
-    found = [_by_mean(z, flat, read, width) for width in MEANS if width * LENGTHS <= len(z)]
+    found = [_by_mean(z, flat, seen, width) for width in MEANS if width * LENGTHS <= len(z)]
     return max((r for r in found if r is not None), key=lambda r: r.clarity, default=None)
 
 
-def _by_mean(z: Points, flat: Points, read: Readings, width: int) -> Rise | None:
+def _by_mean(z: Points, flat: Points, seen: Seen, width: int) -> Rise | None:
     """The lasting rise that a running mean of this width shows."""
     half = width // 2
     inner = slice(half, len(z) - half)
-    mean = uniform_filter1d(read.tame + (z - flat), width)[inner]
-    noise = float(np.median(read.noise))
+    mean = uniform_filter1d(seen.tame + (z - flat), width)[inner]
+    noise = float(np.median(seen.noise))
     spread = max(noise / np.sqrt(width), _wander(mean, width))
-    found = _read(z[inner], read.tame[inner], mean, spread, noise, width, LEAST, SIGMA)
+    found = _read(z[inner], seen.tame[inner], mean, spread, noise, width, LEAST, SIGMA)
     return found and replace(found, **{name: getattr(found, name) + half for name in ("start", "peak", "reached")})
 
 

@@ -110,7 +110,9 @@ def _common(alone: Float[np.ndarray, " alone"], share: float, least: int = 1) ->
     return float(np.quantile(alone, 1 - points / len(alone))) if points < len(alone) else 0.0
 
 
-def readings(z: Points, quiet: Points | None = None, calm: Points | None = None, above: float = ABOVE_COMMON) -> Readings:
+def readings(
+    z: Points, quiet: Points | None = None, calm: Points | None = None, above: float = ABOVE_COMMON, points: int = 0
+) -> Readings:
     """The readings of a curve, from single points to the widest mean that it is long enough for.
 
     Args:
@@ -119,32 +121,36 @@ def readings(z: Points, quiet: Points | None = None, calm: Points | None = None,
             strays, is learnt from it.
         calm: the same with suspected ones taken out too; how far the means usually stray is learnt from it.
         above: how far above the common ones a single point has to be.
+        points: those of the whole record, where the curve is a part of it.
     """
+    points = max(points, len(z))
     quiet = z if quiet is None else quiet
     base = expected(quiet, 1)
     noise = scale(quiet - base)
     sigma = (z - base) / noise
     alone = _alone(sigma)
-    found = [Score(1, sigma, base, max(grown(SINGLE, len(z)), above * _common(alone, COMMON_SINGLE, COMMON_POINTS)))]
+    found = [Score(1, sigma, base, max(grown(SINGLE, points), above * _common(alone, COMMON_SINGLE, COMMON_POINTS)))]
     if len(z) > 2:
-        found.append(_pairs(z, quiet, base, noise, alone))
-    return Readings([*found, *_means(z, quiet, quiet if calm is None else calm, noise)], noise, clipped(z), alone)
+        found.append(_pairs(z, quiet, base, noise, alone, points))
+    return Readings([*found, *_means(z, quiet, quiet if calm is None else calm, noise, points)], noise, clipped(z), alone)
 
 
-def _pairs(z: Points, quiet: Points, base: Points, noise: Points, alone: Float[np.ndarray, " alone"]) -> Score:
+def _pairs(
+    z: Points, quiet: Points, base: Points, noise: Points, alone: Float[np.ndarray, " alone"], points: int
+) -> Score:
     """Neighbours, by the lower of the two."""
     wide = expected(quiet, 2)
     lower = np.append((np.minimum(z[:-1], z[1:]) - wide[:-1]) / noise[:-1], np.nan)
-    two = grown(PAIR, len(z), 2) + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
-    chance = _common(alone, (CHANCE_PAIR / len(z)) ** 0.5)
+    two = grown(PAIR, points, 2) + (SINGLE - PAIR) * np.clip((_dependence((quiet - base) / noise) - INDEPENDENT) * 3, 0.0, 1.0)
+    chance = _common(alone, (CHANCE_PAIR / points) ** 0.5)
     return Score(2, lower, wide, max(float(two), chance, ABOVE_SOURCE * _common(alone, SOURCE)))
 
 
-def _means(z: Points, quiet: Points, calm: Points, noise: Points) -> Iterator[Score]:
+def _means(z: Points, quiet: Points, calm: Points, noise: Points, points: int) -> Iterator[Score]:
     """Running means of all widths that the curve is long enough for."""
     tame, calm = clipped(z), clipped(calm)
     for width in (w for w in MEANS if w * LENGTHS <= len(z)):
         wide = expected(quiet, width)
         spread = scale(uniform_filter1d(calm, width) - wide, max(SCALE_WINDOW, 8 * width))
         excess = uniform_filter1d(tame, width) - wide
-        yield Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, grown(MEAN, len(z)))
+        yield Score(width, excess / np.maximum(spread, noise / np.sqrt(width)), wide, grown(MEAN, points))

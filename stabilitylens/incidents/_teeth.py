@@ -19,6 +19,8 @@ PERIODS, MOSTLY, REGULAR = 3, 0.8, 0.1
 #: some nearer ones; it holds at least so many periods, of so many points. *Heuristic*: noise of 200 points correlates
 #: by 0.07.
 ALIKE, PROMINENT, CYCLES, SHORTEST = 0.15, 0.25, 3, 8
+#: so many points from the middle of a record show its period
+LONG = 1 << 18
 #: of a period and its multiples the first is meant that stands out by this share of the best. *Heuristic*.
 NEARLY = 0.9
 #: an excursion is a tooth where the same place in half of the other periods is up by this share of it: the highest of
@@ -64,6 +66,7 @@ def told(events: Sequence[Event]) -> list[Event]:
 
 def period(flat: Points) -> float | None:
     """After how many points a curve does the same again, by its autocorrelation; None where it does not."""
+    flat = flat[max(0, len(flat) - LONG) // 2 :][:LONG]
     n = len(flat)
     if n < CYCLES * 2 * SHORTEST:
         return None
