@@ -30,7 +30,8 @@ def interleaved(keep: Bool[np.ndarray, " row"], steps: Int[np.ndarray, " kept"],
 
     Args:
         keep: which rows count.
-        steps, loss: of those.
+        steps: of those.
+        loss: of those.
         stride: how far apart they are, as a rule.
     """
     falls = count(np.less, steps[1:], steps[:-1])

@@ -111,7 +111,7 @@ class Records:
     def of(cls, path: Path, head: bytes, key: str, notes: list[str]) -> Records | None:
         """Those that begin in the head of a document; None where none do."""
         text = head.decode("utf-8", "replace")
-        found = _RECORDS.search(text, max(text.find(f'"{key}"'), 0))
+        found = _RECORDS.search(text, max(text.find(json.dumps(key)), 0))
         return None if found is None else cls(path, found.end(), notes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -110,6 +110,7 @@ def loss_rank(key: str) -> int:
     rank -= 10 if here & _SMOOTH else 0
     rank -= 18 if here & _BY_EPOCH else 0
     parts = here - _PLAIN - _WHOLE - _SMOOTH - _BY_EPOCH - _ONE_BATCH - TRAINING - EVALUATION - _LOSS - _ERRORS - _UNITS
+    parts |= {"entropy"} & here if "cross" not in here else set()
     rank -= min(30, 20 + 2 * len(parts)) if parts else 0
     rank += 4 * bool(parts & _POLICY) - 3 * bool(parts & _BESIDE and not parts & _POLICY)
     return rank - 55 if here & EVALUATION else rank

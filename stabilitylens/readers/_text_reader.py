@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stabilitylens.errors import BadInput
 from stabilitylens.readers._assemble import FEW
+from stabilitylens.readers._large import every
 from stabilitylens.readers._names import loss_rank, tells
 from stabilitylens.readers._rows import UNCOUNTED, Mark, runs_from_rows
 from stabilitylens.readers._source import HEAD, blocks, head, is_text, lines
@@ -85,4 +86,7 @@ def read_text(path: Path, form: str, mend: Callable[[Rows], Rows] = iter, edit: 
 
 def _tells(run: Run) -> bool:
     """Whether a run tells of a training: by its loss, else by another number of a training; sentences hold numbers, too."""
-    return "loss" in run.series or not any(note.startswith(UNCOUNTED) for note in run.notes) and any(len(series) >= FEW and tells(name) for name, series in run.series.items())
+    counted = not any(note.startswith(UNCOUNTED) for note in run.notes)
+    if "loss" in run.series:
+        return counted or len(run["loss"]) < MANY or not every(lambda some: some == run["loss"].values[0], run["loss"].values)
+    return counted and any(len(series) >= FEW and tells(name) for name, series in run.series.items())
