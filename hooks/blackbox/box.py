@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stabilitylens.errors import BadInput
@@ -20,17 +19,19 @@ from stabilitylens.hooks.blackbox.crowd import Alone, Apart
 from stabilitylens.hooks.blackbox.dumping import Dump, dump
 from stabilitylens.hooks.blackbox.evidence import INCIDENTS
 from stabilitylens.hooks.blackbox.forwards import Forwards, as_called, named_arguments
+from stabilitylens.hooks.blackbox.memory import memory_of
 from stabilitylens.hooks.blackbox.options import BlackBox
 from stabilitylens.hooks.blackbox.plain import MASKED, Keeping
 from stabilitylens.hooks.blackbox.randoms import RandomState, random_state
+from stabilitylens.hooks.blackbox.replicas import is_replica, told_by_the_first
 from stabilitylens.hooks.blackbox.restoring import put_back
 from stabilitylens.hooks.blackbox.ring import MicroBatch, Ring, StepRecord
 from stabilitylens.hooks.blackbox.rolling import Rolling
 from stabilitylens.hooks.blackbox.setting import setting_of
 from stabilitylens.hooks.blackbox.snapshot import Snapshot, gradients_of, take
 from stabilitylens.hooks.blackbox.splitting import apart
+from stabilitylens.hooks.blackbox.turns import Turns
 from stabilitylens.hooks.guard import Guard, guarded
-from stabilitylens.hooks.optimizers import parameters_of
 from stabilitylens.hooks.subject import Subject
 
 _NUMBERS = (bool, int, float, tuple, torch.Tensor)
@@ -56,8 +57,8 @@ class Box:
     ) -> None:  # fmt: skip
         self.options, self.guard = options, guard
         self._model, self._optimizers, self._scaler = subject.model, optimizers, scaler
-        self._device, self._step_number, self._event, self._looks = subject.device, step_number, event, looks
-        self._incidents, self._crowd, self._apart = logdir / INCIDENTS, crowd, False
+        self._device, self._step_number, self._turns, self._looks = subject.device, step_number, Turns(event), looks
+        self._incidents, self._crowd, self._apart, self._dumping = logdir / INCIDENTS, crowd, False, False
         schedulers = options.scheduler if isinstance(options.scheduler, (list, tuple)) else [options.scheduler]
         self._schedulers = [s for s in schedulers if s is not None]
         self._ring, self._alarm = Ring(options.steps, options.max_bytes), Alarm()
@@ -73,7 +74,7 @@ class Box:
         self._listen()
         if not crowd.several:
             folder.sweep(self._incidents)
-        self._says = self._memory()
+        self._says = memory_of(options, self._model, optimizers) if self._rolling is not None else ""
         if self._says:
             guard.say(self._says)
 
@@ -102,7 +103,8 @@ class Box:
     def _begin(self) -> RandomState:
         """The random states as they are now; the first time in a step, the snapshot too."""
         if self._rolling is not None and not self._record.micro and not self._record.forwards:
-            self._rolling.before(self._step_number())
+            with self._turns.taken():
+                self._rolling.before(self._step_number())
         self._listen()
         return random_state(self._device)
 
@@ -135,6 +137,11 @@ class Box:
 
     def end_step(self, step: int, scalars: dict[str, Any]) -> None:
         """A step has ended; dump it if it is an incident, for this process or another."""
+        with self._turns.taken():
+            self._turns.take_over()
+            self._end_step(step, scalars)
+
+    def _end_step(self, step: int, scalars: dict[str, Any]) -> None:
         found = self._look(step, scalars) or []
         if self._apart:
             return
@@ -160,7 +167,7 @@ class Box:
         if step <= self._last:  # the training went back to a checkpoint
             self._ring.clear()
         if self._says:
-            self._event(step, "black_box", self._says)
+            self._turns.note(step, "black_box", self._says)
             self._says = ""
         if not self._record.micro:
             self.guard.say(
@@ -188,20 +195,35 @@ class Box:
         """Look at what a sampled step showed; what is found is dumped when the next step ends."""
         logits = arrays.get("max_attn_logit/attention_head")
         if logits is not None and np.isfinite(logits).any():
-            self._alarm.note_logits(step, float(np.nanmax(logits)))
+            with self._turns.taken():
+                self._alarm.note_logits(step, float(np.nanmax(logits)))
 
     # dumping
 
     def dump(self, reason: str) -> Path | None:
-        """Dump the step that ended last."""
-        self._arrived(wait=True)
-        try:
-            return self._dump(self._last, ["asked"], reason)
-        except Exception as error:
-            self._failed(error)
+        """Dump the step that ended last; from any thread, for no step ends while one is dumped."""
+        if self._crowd.several and self._turns.elsewhere:
+            self.guard.say("of several processes only the threads that train can dump together: call lens.dump() where lens.step() is called")
             return None
+        with self._turns.taken():
+            if self._dumping:
+                self.guard.say("lens.dump() was called while an incident is written, as by the handler of a signal, and writes no other")
+                return None
+            self._arrived(wait=True)
+            try:
+                return self._dump(self._last, ["asked"], reason)
+            except Exception as error:
+                self._failed(error)
+                return None
 
     def _dump(self, step: int, kinds: list[str], reason: str) -> Path | None:
+        self._dumping = True
+        try:
+            return self._written(step, kinds, reason)
+        finally:
+            self._dumping = False
+
+    def _written(self, step: int, kinds: list[str], reason: str) -> Path | None:
         kept = self._ring.upto(step)
         here = bool(kept) and kept[-1].step == step
         if not all(self._crowd.exchange(here)):
@@ -214,8 +236,8 @@ class Box:
         given = Dump(step, kinds, reason, setting_of(self._model), kept, stored, self._rolling is not None, self._split, budget)
         path, gone = dump(self._incidents, given, self._crowd)
         for name in gone:
-            self._event(step, "incident_removed", f"{name} made room: incidents may take {budget / 1e9:g} GB")
-        self._event(step, "incident_dumped", f"{reason}; {len(kept)} steps are kept in {path.name}")
+            self._turns.note(step, "incident_removed", f"{name} made room: incidents may take {budget / 1e9:g} GB")
+        self._turns.note(step, "incident_dumped", f"{reason}; {len(kept)} steps are kept in {path.name}")
         return path
 
     def _split(self, snapshot: Snapshot) -> tuple[Snapshot, dict[str, Any]]:
@@ -236,46 +258,24 @@ class Box:
         Raises:
             BadInput: none is kept yet.
         """
-        snapshot = self._rolling.oldest() if self._rolling is not None else None
-        if self._replica:
-            snapshot = told_by_the_first(snapshot)
-        if snapshot is None:
-            raise BadInput("no snapshot is kept yet, so nothing can be rolled back to")
-        put_back(snapshot, self._model, self._optimizers, self._schedulers, self._scaler)
-        self._ring.clear()
-        return snapshot.step
-
-    def _memory(self) -> str:
-        """What the snapshots will take."""
-        if self._rolling is None:
-            return ""
-        weights = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
-        trained = sum(p.nbytes for o in self._optimizers for p in parameters_of(o))
-        disk = self.options.snapshot == "disk"
-        times, place = ("", "of host memory while one is written, and twice that on disk") if disk else ("2 × ", "of host memory")
-        return (
-            f"the black box takes a snapshot every {self.options.snapshot_every} steps: {times}{weights / 1e6:.1f} MB of weights and, "
-            f"with Adam, {times}{2 * trained / 1e6:.1f} MB of optimizer state {place}"
-        )
+        with self._turns.taken():
+            snapshot = self._rolling.oldest() if self._rolling is not None else None
+            if self._replica:
+                snapshot = told_by_the_first(snapshot)
+            if snapshot is None:
+                raise BadInput("no snapshot is kept yet, so nothing can be rolled back to")
+            put_back(snapshot, self._model, self._optimizers, self._schedulers, self._scaler)
+            self._ring.clear()
+            return snapshot.step
 
     def close(self) -> None:
         """Take the hooks off and let go of everything that is kept."""
         self._forwards.remove()
         for handle in itertools.chain(*self._handles.values()):
             handle.remove()
-        self._ring.clear()
-        self._crowd.leave()
-        if self._rolling is not None:
-            self._rolling.close()
-
-
-def told_by_the_first(snapshot: Snapshot | None) -> Snapshot | None:
-    """What the first process has, on all of them."""
-    told = [snapshot]
-    torch.distributed.broadcast_object_list(told, src=0)
-    return told[0]
-
-
-def is_replica(subject: Subject) -> bool:
-    """Whether every process holds the same weights."""
-    return not subject.sharded and any(isinstance(m, DistributedDataParallel) for m in subject.model.modules())
+        with self._turns.taken():  # a dump that another thread has begun is finished
+            self._turns.take_over()
+            self._ring.clear()
+            self._crowd.leave()
+            if self._rolling is not None:
+                self._rolling.close()

@@ -45,6 +45,11 @@ class Dump:
     split: Callable[[Snapshot], tuple[Snapshot, dict[str, Any]]]
     budget: int
 
+    @property
+    def overwritten(self) -> int:
+        """How many kept tensors have been changed in place by now."""
+        return sum(len(m.keeping.overwritten()) for record in self.kept for m in record.micro)
+
     def usable(self) -> list[int]:
         """Steps whose snapshot can be run again from: every step since then has been kept."""
         first = self.kept[0].step if self.kept else self.step + 1
@@ -93,8 +98,7 @@ def dump(incidents: Path, given: Dump, crowd: Alone) -> tuple[Path, list[str]]:
 
 def _fill(partial: Path, given: Dump, stored: Stored | None, crowd: Alone, left_out: dict[str, str]) -> None:
     """Write this process's files, and with the others the shards."""
-    steps = {record.step: record.settled(left_out) for record in given.kept}
-    files: dict[str, folder.Write] = {f"rank_{crowd.rank}/steps.pt": lambda path: torch.save(steps, path)}
+    files: dict[str, folder.Write] = {f"rank_{crowd.rank}/steps.pt": lambda path: _save_steps(path, given, left_out)}
     shards: dict[str, Any] = {}
     if stored is not None:
         left_out |= stored.left_out
@@ -111,6 +115,13 @@ def _fill(partial: Path, given: Dump, stored: Stored | None, crowd: Alone, left_
     if any(crowd.exchange(bool(shards))):
         write_shards(partial, shards)
         folder.sync_all(partial)
+
+
+def _save_steps(path: Path, given: Dump, left_out: dict[str, str]) -> None:
+    """Write the steps; once more where the thread that trains has overwritten a batch meanwhile."""
+    known = -1
+    while known != (known := given.overwritten):
+        torch.save({record.step: record.settled(left_out) for record in given.kept}, path)
 
 
 def _manifest(given: Dump, at: int | None, world: int, left_out: dict[str, str]) -> Manifest:
