@@ -80,6 +80,41 @@ def test_masked_fields_are_in_no_file(given, mask, tmp_path):
     assert Evidence(path).batches(1)[0].keys() == {"x"}
 
 
+class Starred(Decoder):
+    def forward(self, *args, **kwargs):
+        return super().forward(args[0] if args else kwargs["x"])
+
+
+Pair = namedtuple("Pair", "x labels")
+
+
+@pytest.mark.parametrize(("named", "give", "call"), [
+    (False, None, lambda m, x, secret: m(x, secret)),
+    (True, None, lambda m, x, secret: m(x=x, labels=secret)),
+    (True, lambda x, secret: {"x": x, "more": [("labels", secret)]}, lambda m, x, secret: m(x)),
+    (False, lambda x, secret: (x, secret), lambda m, x, secret: m(x)),
+    (True, lambda x, secret: [{"x": x}, {"labels": secret}], lambda m, x, secret: m(x)),
+    (True, Pair, lambda m, x, secret: m(x)),
+])  # fmt: skip
+def test_what_a_mask_may_mean_but_has_no_name_is_left_out(named, give, call, tmp_path):
+    x, secret = tokens(), torch.full((4,), 1234567.0)
+    model = Starred()
+    with sl.attach(model, torch.optim.SGD(model.parameters(), 0.1), tmp_path, blackbox=sl.BlackBox(mask=["labels"])) as lens:
+        if give:
+            lens.batch(give(x, secret))
+        loss = call(model, x, secret)
+        loss.backward()
+        lens.step(loss)
+        path = lens.dump()
+        assert not lens.guard.failures
+    assert secret.numpy().tobytes() not in (path / "rank_0" / "steps.pt").read_bytes()
+    left_out = json.loads((path / "manifest.json").read_text())["left_out"]
+    assert ("masked" in left_out.values()) is named
+    if not named:
+        with pytest.raises(BadInput, match="lack batch .*no names.*function as mask="):
+            Evidence(path).batches(1)
+
+
 def test_every_file_loads_with_weights_only(tmp_path):
     train("scaling", tmp_path)
     files = list((tmp_path / INCIDENTS).rglob("*.pt"))

@@ -21,7 +21,7 @@ from stabilitylens.hooks.blackbox.evidence import INCIDENTS
 from stabilitylens.hooks.blackbox.forwards import Forwards, as_called, named_arguments
 from stabilitylens.hooks.blackbox.memory import memory_of
 from stabilitylens.hooks.blackbox.options import BlackBox
-from stabilitylens.hooks.blackbox.plain import MASKED, Keeping
+from stabilitylens.hooks.blackbox.plain import MASKED, NAMELESS, Keeping, nameless
 from stabilitylens.hooks.blackbox.randoms import RandomState, random_state
 from stabilitylens.hooks.blackbox.replicas import is_replica, told_by_the_first
 from stabilitylens.hooks.blackbox.restoring import put_back
@@ -96,9 +96,8 @@ class Box:
         random = self._begin()
         self._record.forwards.append(random)
         if not self._given:
-            if self.options.hidden:
-                args, kwargs = (), named_arguments(module, args, kwargs)
-            self._keep(as_called(args, kwargs), None, random)
+            named = named_arguments(module, args, kwargs) if self.options.hidden else None
+            self._keep(as_called(args, kwargs) if named is None else named, None, random, told=named is not None)
 
     def _begin(self) -> RandomState:
         """The random states as they are now; the first time in a step, the snapshot too."""
@@ -115,10 +114,14 @@ class Box:
                 before, after = (torch.compiler.disable(act) for act in (self._stepping, self._stepped))
                 self._handles[id(optimizer)] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
-    def _keep(self, batch: Any, ids: Any, random: RandomState) -> None:
-        mask = self.options.mask
+    def _keep(self, batch: Any, ids: Any, random: RandomState, told: bool = True) -> None:
+        """Keep a micro-batch; ``told`` is whether its parts have the names that a mask may hide."""
+        mask, kept = self.options.mask, None
         keeping = Keeping(self.options.max_bytes, self.options.hidden)
-        kept = keeping.take(mask(batch) if callable(mask) else batch)
+        if self.options.hidden and (not told or nameless(batch)):
+            keeping.refuse(NAMELESS)
+        else:
+            kept = keeping.take(mask(batch) if callable(mask) else batch)
         for place, why in keeping.left_out.items():
             if why != MASKED:
                 self.guard.say(f"the black box does not keep {place}: {why}", once=f"black box {place}")

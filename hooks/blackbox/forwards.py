@@ -12,6 +12,8 @@ from torch import nn
 from stabilitylens.hooks.copies import AfterHook, BeforeHook
 from stabilitylens.hooks.shares import is_rehearsal
 
+#: wrappers whose forward takes what that of the wrapped model takes
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel", "OptimizedModule")
 Call = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], object]
 
 
@@ -74,16 +76,18 @@ def as_called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0] if len(args) == 1 else tuple(args)
 
 
-def named_arguments(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by the names that the model's forward gives them."""
+def named_arguments(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """All arguments by the names that the model's forward gives them; None where it takes some as ``*args``, without names."""
     inner = model
-    while type(inner).__name__ in ("DistributedDataParallel", "OptimizedModule") and isinstance(
+    while type(inner).__name__ in _WRAPPERS and isinstance(
         wrapped := getattr(inner, "module", getattr(inner, "_orig_mod", None)), nn.Module
     ):
         inner = wrapped
     bound = inspect.signature(inner.forward).bind(*args, **kwargs)
     named = dict(bound.arguments)
     for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL and named.get(name):
+            return None
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             named |= named.pop(name, {})
     return named

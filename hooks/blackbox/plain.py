@@ -13,6 +13,8 @@ from torch import Tensor
 SMALL = 1 << 18
 #: why what the loop has asked not to keep is left out
 MASKED = "masked"
+#: why a batch whose parts have no names is left out where fields are masked by name
+NAMELESS = "its parts have no names, so that what mask= names can't be told: pass a function as mask=, or lens.batch() a dictionary"
 #: how an array of NumPy is told from a tensor in a file
 ARRAY = "__ndarray__"
 _KINDS = (bool, int, float, complex, str, bytes)
@@ -48,43 +50,50 @@ class Keeping:
             return self.take(value.item(), place)
         if isinstance(value, Mapping):
             return self._mapping(value, place)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return tuple(self._mapping(dict(zip(value._fields, value, strict=True)), place, gaps=True).values())
+        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and value[0] in self._hidden:  # a field and its value
+            self.refuse(MASKED, f"{place}.{value[0]}")
+            return None
         if isinstance(value, (list, tuple)):
             taken = [self.take(v, f"{place}[{i}]") for i, v in enumerate(value)]
             return taken if isinstance(value, list) else tuple(taken)
         for kind in _KINDS:  # an enumeration of numbers, say
             if isinstance(value, kind):
                 return cast(Any, kind)(value)
-        self._leave_out(place, f"it is a {type(value).__name__}, neither a tensor nor a plain container")
+        self.refuse(f"it is a {type(value).__name__}, neither a tensor nor a plain container", place)
         return None
+
+    def refuse(self, why: str, place: str = "batch") -> None:
+        """Keep nothing of a thing, and say why."""
+        self.left_out[place] = why
 
     def overwritten(self) -> dict[int, str]:
         """Tensors kept by reference that have been changed in place since: their place by identity."""
         return {id(t): place for place, t, version in self._watched if t._version != version}
 
-    def _leave_out(self, place: str, why: str) -> None:
-        self.left_out[place] = why
-
-    def _mapping(self, value: Mapping[Any, Any], place: str) -> dict[Any, Any]:
-        taken = {}
+    def _mapping(self, value: Mapping[Any, Any], place: str, gaps: bool = False) -> dict[Any, Any]:
+        """The entries that may be kept; where ``gaps``, None in place of those that may not."""
+        taken: dict[Any, Any] = dict.fromkeys(value) if gaps else {}
         for key, entry in value.items():
             if key in self._hidden:
-                self._leave_out(f"{place}.{key}", MASKED)
+                self.refuse(MASKED, f"{place}.{key}")
             elif isinstance(key, (str, int)):
                 taken[key] = self.take(entry, f"{place}.{key}")
             else:
-                self._leave_out(f"{place}.{key}", f"its key is a {type(key).__name__}")
+                self.refuse(f"its key is a {type(key).__name__}", f"{place}.{key}")
         return taken
 
     def _fits(self, size: int, place: str) -> bool:
         if self.size + size > self._limit:
-            self._leave_out(place, f"its {size / 1e6:.1f} MB are more than the {self._limit / 1e6:.1f} MB of max_bytes")
+            self.refuse(f"its {size / 1e6:.1f} MB are more than the {self._limit / 1e6:.1f} MB of max_bytes", place)
             return False
         self.size += size
         return True
 
     def _tensor(self, value: Tensor, place: str) -> Tensor | None:
         if type(value) not in (Tensor, torch.nn.Parameter) or value.is_nested or value.device.type == "meta":
-            self._leave_out(place, f"it is a {type(value).__name__} that no other process could load")
+            self.refuse(f"it is a {type(value).__name__} that no other process could load", place)
             return None
         tensor, size = value.detach(), value.numel() * value.element_size()
         if not self._fits(size, place):
@@ -98,9 +107,14 @@ class Keeping:
 
     def _array(self, value: np.ndarray, place: str) -> dict[str, Tensor] | None:
         if value.dtype.kind not in "biufc":
-            self._leave_out(place, f"it is an array of {value.dtype}, not of numbers")
+            self.refuse(f"it is an array of {value.dtype}, not of numbers", place)
             return None
         return {ARRAY: torch.from_numpy(value.copy())} if self._fits(value.nbytes, place) else None
+
+
+def nameless(value: Any) -> bool:
+    """Whether it is a list or tuple of parts that no name tells apart."""
+    return isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and not all(isinstance(v, Mapping) for v in value)
 
 
 def on_host(tensor: Tensor) -> Tensor:
