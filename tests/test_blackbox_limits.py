@@ -33,7 +33,7 @@ def test_the_oldest_steps_go_where_bytes_run_out(tmp_path):
 def test_what_is_too_large_is_left_out_and_said(tmp_path):
     path = trained(tmp_path, [{"x": tokens(), "image": torch.zeros(10_000)}], sl.BlackBox(max_bytes=10_000))
     evidence = Evidence(path)
-    assert evidence.manifest.left_out["step 1: batch.image"] == "its 0.0 MB are more than the 0.0 MB of max_bytes"
+    assert evidence.manifest.left_out["step 1: batch.image"] == "its 0.0 MB are more than the 0.0 MB that max_bytes leaves"
     with pytest.raises(BadInput, match="the micro-batches of step 1 lack batch.image .its 0.0 MB are more"):
         evidence.batches(1)
 
@@ -50,6 +50,20 @@ def test_a_batch_that_is_overwritten_in_place_is_not_replayed_wrongly(large, tmp
     assert evidence.manifest.left_out["step 3: batch.noise"] == "it was overwritten in place after the step had begun"
     with pytest.raises(BadInput, match="lack batch.noise"):
         evidence.batches(3)
+
+
+@pytest.mark.parametrize("make", [torch.from_numpy, lambda b: torch.from_numpy(b)[1:], lambda b: b])
+def test_a_buffer_of_numpy_that_is_written_anew_is_copied(make, tmp_path):
+    buffer = np.zeros((2, 1 << 17))
+    path = trained(tmp_path, [{"x": tokens(), "noise": make(buffer)}] * 3, True, after=lambda step: buffer.fill(step))
+    assert [float(Evidence(path).batches(s)[0]["noise"][0][0]) for s in (1, 2, 3)] == [0, 1, 2]
+
+
+def test_a_tensor_whose_memory_numpy_has_been_given_is_copied(tmp_path):
+    noise = torch.zeros(1, 1 << 17)
+    buffer = noise.numpy()
+    path = trained(tmp_path, [{"x": tokens(), "noise": noise}] * 2, True, after=lambda step: buffer.fill(step))
+    assert float(Evidence(path).batches(2)[0]["noise"][0][0]) == 1
 
 
 @pytest.mark.parametrize(("given", "mask"), [
@@ -78,6 +92,35 @@ def test_masked_fields_are_in_no_file(given, mask, tmp_path):
     path = lens.dump()
     assert secret.numpy().tobytes() not in (path / "rank_0" / "steps.pt").read_bytes()
     assert Evidence(path).batches(1)[0].keys() == {"x"}
+
+
+def test_text_bytes_numbers_and_ids_count(tmp_path):
+    def batch():
+        return {"x": tokens(), "jpegs": [bytes(1 << 18)] * 8, "text": "x" * (1 << 21), "ints": list(range(50_000)), "short": "a"}
+
+    model = Decoder()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with sl.attach(model, optimizer, tmp_path, blackbox=sl.BlackBox(max_bytes=1 << 20)) as lens:
+        for _ in range(3):
+            for _ in range(2):
+                lens.batch(batch(), ids=["y" * (1 << 20)])
+                loss = model(batch()["x"])
+            lens.step(loss)
+        path = lens.dump()
+    assert sum(f.stat().st_size for f in path.rglob("*")) < 1 << 20
+    left_out = json.loads((path / "manifest.json").read_text())["left_out"]
+    assert {p.removeprefix("step 3: ") for p in left_out if p.startswith("step 3")} == {"batch.jpegs", "batch.text", "batch.ints", "ids"}
+    assert left_out["step 3: batch.text"] == "its 2.1 MB are more than the 1.0 MB that max_bytes leaves"
+
+
+def test_micro_batches_of_one_step_share_the_room(tmp_path):
+    model = Decoder()
+    with sl.attach(model, torch.optim.SGD(model.parameters(), 0.1), tmp_path, blackbox=sl.BlackBox(max_bytes=10_000)) as lens:
+        for _ in range(2):
+            lens.batch({"x": tokens(), "more": torch.zeros(1500)})
+            loss = model(tokens())
+        lens.step(loss)
+        assert Evidence(lens.dump()).manifest.left_out.keys() == {"step 1: batch.more"}
 
 
 class Starred(Decoder):

@@ -117,15 +117,17 @@ class Box:
     def _keep(self, batch: Any, ids: Any, random: RandomState, told: bool = True) -> None:
         """Keep a micro-batch; ``told`` is whether its parts have the names that a mask may hide."""
         mask, kept = self.options.mask, None
-        keeping = Keeping(self.options.max_bytes, self.options.hidden)
+        keeping = Keeping(self.options.max_bytes - self._record.size, self.options.hidden)
         if self.options.hidden and (not told or nameless(batch)):
             keeping.refuse(NAMELESS)
         else:
             kept = keeping.take(mask(batch) if callable(mask) else batch)
-        for place, why in keeping.left_out.items():
+        of_ids = Keeping(self.options.max_bytes - self._record.size - keeping.size)
+        given = of_ids.take(ids, "ids")
+        for place, why in (keeping.left_out | of_ids.left_out).items():
             if why != MASKED:
                 self.guard.say(f"the black box does not keep {place}: {why}", once=f"black box {place}")
-        self._record.micro.append(MicroBatch(kept, random, keeping, Keeping(self.options.max_bytes).take(ids)))
+        self._record.micro.append(MicroBatch(kept, random, keeping, given, of_ids))
 
     @guarded("keeping what an optimizer steps with")
     def _stepping(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

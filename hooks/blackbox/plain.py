@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: bytes up to which a tensor on the host is copied; a larger one is kept by reference, and its version watched
+#: bytes up to which a tensor on the host is copied; a larger one of torch's own memory is kept by reference, and its version watched
 SMALL = 1 << 18
 #: why what the loop has asked not to keep is left out
 MASKED = "masked"
@@ -40,8 +41,10 @@ class Keeping:
 
     def take(self, value: Any, place: str = "batch") -> Any:
         """The value as plain data, tensors on the host; None in place of what is not kept."""
-        if value is None or type(value) in _KINDS or isinstance(value, (torch.dtype, torch.device, torch.Size)):
+        if value is None or isinstance(value, (torch.dtype, torch.device, torch.Size)):
             return value
+        if type(value) in _KINDS:
+            return value if self._fits(sys.getsizeof(value), place) else None
         if isinstance(value, Tensor):
             return self._tensor(value, place)
         if isinstance(value, np.ndarray):
@@ -55,12 +58,15 @@ class Keeping:
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and value[0] in self._hidden:  # a field and its value
             self.refuse(MASKED, f"{place}.{value[0]}")
             return None
+        if isinstance(value, (list, tuple)) and all(type(v) in _KINDS for v in value):  # as a whole: a reason for each would take more
+            plain = list(value) if isinstance(value, list) else tuple(value)
+            return plain if self._fits(sys.getsizeof(value) + sum(map(sys.getsizeof, value)), place) else None
         if isinstance(value, (list, tuple)):
             taken = [self.take(v, f"{place}[{i}]") for i, v in enumerate(value)]
             return taken if isinstance(value, list) else tuple(taken)
         for kind in _KINDS:  # an enumeration of numbers, say
             if isinstance(value, kind):
-                return cast(Any, kind)(value)
+                return self.take(cast(Any, kind)(value), place)
         self.refuse(f"it is a {type(value).__name__}, neither a tensor nor a plain container", place)
         return None
 
@@ -79,6 +85,7 @@ class Keeping:
             if key in self._hidden:
                 self.refuse(MASKED, f"{place}.{key}")
             elif isinstance(key, (str, int)):
+                self.size += sys.getsizeof(key)
                 taken[key] = self.take(entry, f"{place}.{key}")
             else:
                 self.refuse(f"its key is a {type(key).__name__}", f"{place}.{key}")
@@ -86,7 +93,8 @@ class Keeping:
 
     def _fits(self, size: int, place: str) -> bool:
         if self.size + size > self._limit:
-            self.refuse(f"its {size / 1e6:.1f} MB are more than the {self._limit / 1e6:.1f} MB of max_bytes", place)
+            left = max(self._limit - self.size, 0)
+            self.refuse(f"its {size / 1e6:.1f} MB are more than the {left / 1e6:.1f} MB that max_bytes leaves", place)
             return False
         self.size += size
         return True
@@ -100,7 +108,7 @@ class Keeping:
             return None
         if tensor.device.type != "cpu":
             return on_host(tensor)
-        if size <= SMALL or tensor.layout is not torch.strided or tensor.is_inference():
+        if size <= SMALL or tensor.layout is not torch.strided or tensor.is_inference() or shares_memory(tensor):
             return tensor.clone()
         self._watched.append((place, tensor, tensor._version))
         return tensor
@@ -115,6 +123,12 @@ class Keeping:
 def nameless(value: Any) -> bool:
     """Whether it is a list or tuple of parts that no name tells apart."""
     return isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and not all(isinstance(v, Mapping) for v in value)
+
+
+def shares_memory(tensor: Tensor) -> bool:
+    """Whether something else than torch, as NumPy, may write to its memory, which changes no version."""
+    storage = tensor.untyped_storage()
+    return not storage.resizable() and not storage.is_shared()  # what a loader's worker hands over is shared, and the loop's alone
 
 
 def on_host(tensor: Tensor) -> Tensor:

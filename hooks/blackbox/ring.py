@@ -15,17 +15,23 @@ from stabilitylens.hooks.blackbox.randoms import RandomState, plain
 
 @dataclass
 class MicroBatch:
-    """One micro-batch: what was kept of it, and the random states before it."""
+    """One micro-batch: what was kept of it, the random states before it, and what was kept of its ids."""
 
     batch: Any
     random: RandomState
     keeping: Keeping
-    ids: Any = None
+    ids: Any
+    keeping_ids: Keeping
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is kept."""
+        return self.keeping.size + self.keeping_ids.size
 
     def settled(self, step: int, left_out: dict[str, str]) -> dict[str, Any]:
         """The micro-batch as plain data; what has been overwritten in place since is None, and said."""
         changed = self.keeping.overwritten()
-        left_out |= {f"step {step}: {place}": why for place, why in self.keeping.left_out.items()}
+        left_out |= {f"step {step}: {place}": why for place, why in (self.keeping.left_out | self.keeping_ids.left_out).items()}
         left_out |= {f"step {step}: {place}": "it was overwritten in place after the step had begun" for place in changed.values()}
         batch = mapped(self.batch, lambda leaf: None if id(leaf) in changed else own_storage(leaf))
         lacks = sorted({*changed.values(), *(p for p, why in self.keeping.left_out.items() if why != MASKED)})
@@ -63,7 +69,7 @@ class StepRecord:
     @property
     def size(self) -> int:
         """Bytes of its micro-batches."""
-        return sum(m.keeping.size for m in self.micro)
+        return sum(m.size for m in self.micro)
 
     def settled(self, left_out: dict[str, str]) -> dict[str, Any]:
         """The step as plain data that ``torch.load(weights_only=True)`` loads."""
