@@ -20,7 +20,8 @@ def steps_skipped(evidence: Evidence) -> list[Fired]:
     """The optimizer takes its steps, but for the few that a gradient scaler skips.
 
     ## What it flags
-    Of the steps after the first 100 (or from where skipping began, if it never stopped since), more than 1 % without an update: a warning; more than half of them, or a
+    Of the steps after the first 100 (or from where skipping began, if it never stopped since), more than 1 % without an
+    update: a warning; more than half of them, or a
     `loss_scale` that came down to 1: an error. The first steps of a scaler, and one skip in 2,000 steps, are as they
     should be.
 
