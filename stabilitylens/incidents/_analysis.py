@@ -112,7 +112,7 @@ def _reach(found: Curve, at: int) -> int:
     return int(near[-1] - near[0]) // 2
 
 
-_SEEN: dict[int, tuple[weakref.ref[np.ndarray], Analysis]] = {}
+_SEEN: dict[int, tuple[weakref.ref[np.ndarray], weakref.ref[Run], Analysis]] = {}
 
 
 def analysis(run: Run, name: str = "loss") -> Analysis | None:
@@ -121,7 +121,8 @@ def analysis(run: Run, name: str = "loss") -> Analysis | None:
     if series is None or series.values.ndim != 1:
         return None
     key, seen = id(series.values), _SEEN.get(id(series.values))
-    if seen is None or seen[0]() is not series.values:
+    if seen is None or seen[0]() is not series.values or seen[1]() is not run:
         forget = weakref.ref(series.values, lambda _: _SEEN.pop(key, None))
-        _SEEN[key] = seen = (forget, analyse(series, name == "loss", setting(run) if name == "loss" else ALONE))
-    return seen[1]
+        made = analyse(series, name == "loss", setting(run) if name == "loss" else ALONE)
+        _SEEN[key] = seen = (forget, weakref.ref(run), made)
+    return seen[2]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from stabilitylens.findings import Severity
-from stabilitylens.incidents._analysis import Analysis, Event, analysis
+from stabilitylens.incidents._analysis import Analysis, analysis
+from stabilitylens.incidents._event import Event
 from stabilitylens.incidents._incident import Incident, Kind, Recovery
 from stabilitylens.incidents._sieve import GLARING
 from stabilitylens.run import Run, Series

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool
-from scipy.ndimage import median_filter, percentile_filter, uniform_filter1d
+from scipy.ndimage import median_filter, percentile_filter
 
 from stabilitylens.incidents._curve import SCALE_FLOOR, Points
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.ndimage import uniform_filter1d
 
 from stabilitylens.incidents._baseline import scale
@@ -104,11 +105,19 @@ def _onset(flat: Points, low: int, reached: int, width: int, height: float) -> t
     elif min(both) < BETTER * min(bends):
         knot = int(knots[int(np.argmin(both))])
     else:
-        return int(knots[int(np.argmin(bends))]), False
+        return _likeliest(knots, np.array(bends), len(y)), False
     beside = int(np.max(np.diff(knots), initial=1))
     before, near, after = np.split(flat[first:last], [max(1, knot - beside - first), knot + beside - first])
     level = float(np.median(after[: 3 * width]))
     return max(first + 1, knot - beside) + split(near, float(np.median(before)), level), True
+
+
+def _likeliest(knots: Int[np.ndarray, " knot"], misfits: Float[np.ndarray, " knot"], points: int) -> int:
+    """The mean of the knots by their likelihood in Gaussian noise: in much noise the best fit alone is far off more often."""
+    if not np.isfinite(misfits.min()):
+        return int(knots[0])
+    likelihood = np.exp((misfits.min() - misfits) / (2 * max(misfits.min(), 1e-300) / points))
+    return int(round(float(np.sum(likelihood * knots) / np.sum(likelihood))))
 
 
 def _fit(y: Points, *changes: Points, least: float = 0.0) -> float:

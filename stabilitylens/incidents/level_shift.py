@@ -10,5 +10,9 @@ from stabilitylens.run import Run
 
 @detector
 def level_shift(run: Run) -> list[Incident]:
-    """The loss stepped up and had not come back by the end, by less than makes a divergence."""
+    """The loss stepped up to a level that it kept to the end.
+
+    What rises further, never settles, or loses all that was learnt is a divergence. Where the learning rate restarts at
+    the same step, it is a new stage, and for information.
+    """
     return of_kind(run, "level_shift", "warning")

@@ -15,6 +15,7 @@ def spike(run: Run) -> list[Incident]:
     Height does not tell a spike from one bad batch, width does: a spike has two points or more at half
     height, or takes more than three to decay. It is judged against what was expected there, in robust sigma
     of the log-space residual, see ``_baseline`` and ``_scores``. A bump before anything was learnt is
-    warm-up, an improvement is none.
+    warm-up, an improvement is none. Spikes that come at an interval are told with it where they are tall and narrow;
+    a ripple is the order of the data.
     """
     return of_kind(run, "spike", "warning")
