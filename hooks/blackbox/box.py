@@ -67,7 +67,7 @@ class Box:
         self._replica = crowd.several and is_replica(subject)
         self._holds = crowd.rank == 0 or not self._replica
         self._rolling = (
-            Rolling(options.snapshot_every, self._take, place, guard.say, crowd.several) if options.snapshot_every and self._holds else None
+            Rolling(options.snapshot_every, self._take, place, self._not_written, crowd.several) if options.snapshot_every and self._holds else None
         )
         self._forwards = Forwards(subject.holders, self._forward)
         self._handles: dict[int, list[Any]] = {}
@@ -154,15 +154,15 @@ class Box:
             trouble = self._crowd.first_trouble(found)
             if trouble is not None:
                 number, kinds = trouble
-                self._alarm.dumped(number)
-                self._dump(number, kinds, f"step {number}: {' and '.join(kinds)}")
+                if self._dump(number, kinds, f"step {number}: {' and '.join(kinds)}") is not None:
+                    self._alarm.dumped(number)
         except Exception as error:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         self._apart = isinstance(error, Apart)
-        if self._apart:
-            self.guard.say(str(error))
+        if isinstance(error, (Apart, folder.TooLarge)):
+            self.guard.say(str(error), once=type(error).__name__)
         else:
             self.guard.failed("dumping an incident", error)
 
@@ -253,6 +253,9 @@ class Box:
     def _take(self, step: int, reuse: Any) -> Any:
         self._record.left = gradients_of(self._model)
         return take(step, self._model, self._optimizers, self._schedulers, self._scaler, reuse)
+
+    def _not_written(self, sentence: str) -> None:
+        self.guard.say(sentence, once="snapshot not written")
 
     def roll_back(self) -> int:
         """Put the older snapshot back, on every process, and begin to keep anew.

@@ -20,7 +20,7 @@ from stabilitylens.hooks.blackbox.snapshot import Snapshot
 
 #: steps that a replay runs before the incident where there is a choice of snapshots: what leads to it is seen too. *Heuristic*.
 LEAD = 4
-#: bytes of a step's random states and numbers in a file, rounded up
+#: bytes of a micro-batch's random states and numbers in a file, rounded up
 _STATES = 1 << 16
 
 
@@ -68,32 +68,56 @@ def dump(incidents: Path, given: Dump, crowd: Alone) -> tuple[Path, list[str]]:
 
     Returns:
         Its folder, and the names of older incidents that had to make room for it.
+
+    Raises:
+        TooLarge: it alone takes more than the budget; nothing older is removed.
     """
     left_out: dict[str, str] = {}
     said = crowd.exchange({"usable": given.usable(), "holds": given.holds, "any": bool(given.stored)})
     at = chosen([s["usable"] for s in said if s["holds"]], given.step)
     stored = next((s for s in given.stored if s.step == at), None)
-    sizes = crowd.exchange([sum(r.size + _STATES for r in given.kept), stored.size if stored else 0])
+    sizes = crowd.exchange([sum(r.size + _STATES * max(1, len(r.micro)) for r in given.kept), stored.size if stored else 0])
     batches, snapshots = (sum(s[i] for s in sizes) for i in (0, 1))
     if at is not None and batches + snapshots > given.budget:
         left_out["snapshot"] = f"its {snapshots / 1e6:.1f} MB are more than the {given.budget / 1e6:.1f} MB of budget_bytes leave"
         at, stored, snapshots = None, None, 0
     elif at is None and any(s["any"] for s in said):
         left_out["snapshot"] = "the micro-batches since then were not all kept: a larger keep= or max_bytes= keeps more"
-    partial, gone = folder.place(incidents, given.step), []
-    if crowd.writes:
-        gone = folder.make_room(incidents, given.budget, batches + snapshots)
-        folder.begin(partial)
-    crowd.exchange(None)
-    _fill(partial, given, stored, crowd, left_out)
-    parts = crowd.exchange(left_out)
+    if batches > given.budget:
+        raise folder.TooLarge(batches, given.budget)
+    partial = folder.place(incidents, given.step)
+    try:
+        if crowd.writes:
+            folder.begin(partial)
+        crowd.exchange(None)
+        _fill(partial, given, stored, crowd, left_out)
+        return _finish(partial, given, at, crowd, left_out)
+    except BaseException:
+        if crowd.writes:
+            folder.discard(partial)
+        raise
+
+
+def _finish(partial: Path, given: Dump, at: int | None, crowd: Alone, left_out: dict[str, str]) -> tuple[Path, list[str]]:
+    """Give the incident its name, and have every process know how that went."""
+    parts, gone = crowd.exchange(left_out), []
+    said: dict[str, Any] = {}
     if crowd.writes:
         several = {f"rank {r}: {p}" if len(parts) > 1 else p: why for r, part in enumerate(parts) for p, why in part.items()}
         several |= {"snapshot": left_out["snapshot"]} if "snapshot" in left_out else {}
-        path: Path | None = folder.finish(partial, _manifest(given, at, crowd.world, several))
-    else:
-        path = None
-    return Path(next(p for p in crowd.exchange(None if path is None else str(path)) if p is not None)), gone
+        try:
+            path, gone = folder.finish(partial, _manifest(given, at, crowd.world, several), given.budget)
+            said = {"path": str(path)}
+        except folder.TooLarge as error:
+            said = {"wanted": error.wanted}
+        except Exception as error:  # the others must not wait
+            said = {"failed": f"{type(error).__name__}: {folder.first_line(error)}"}
+    told = next(one for one in crowd.exchange(said) if one)
+    if "wanted" in told:
+        raise folder.TooLarge(told["wanted"], given.budget)
+    if "failed" in told:
+        raise OSError(f"an incident could not be written ({told['failed']})")
+    return Path(told["path"]), gone
 
 
 def _fill(partial: Path, given: Dump, stored: Stored | None, crowd: Alone, left_out: dict[str, str]) -> None:
@@ -108,7 +132,7 @@ def _fill(partial: Path, given: Dump, stored: Stored | None, crowd: Alone, left_
     try:
         folder.fill(partial, files)
     except Exception as error:  # the others must not wait
-        failed = f"{type(error).__name__}: {error}"
+        failed = f"{type(error).__name__}: {folder.first_line(error)}"
     trouble = [f for f in crowd.exchange(failed) if f]
     if trouble:
         raise OSError(f"an incident could not be written ({trouble[0]})")

@@ -18,6 +18,21 @@ _INCIDENT = re.compile(r"step_(\d+)(?:\.(\d+))?")
 Write = Callable[[Path], None]
 
 
+class TooLarge(Exception):
+    """An incident takes more than all of them may."""
+
+    def __init__(self, wanted: int, budget: int) -> None:
+        super().__init__(wanted, budget)
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        wanted, budget = self.args
+        return (
+            f"an incident of {wanted / 1e6:.2f} MB is not written, since budget_bytes allows {budget / 1e6:.2f} MB for all of them: "
+            f"pass BlackBox(budget_bytes={wanted}) or more, or keep fewer steps with keep= or max_bytes="
+        )
+
+
 def place(incidents: Path, step: int) -> Path:
     """The folder of an incident that is being written."""
     return incidents / f".step_{step}{PARTIAL}"
@@ -38,24 +53,42 @@ def fill(folder: Path, files: Mapping[str, Write]) -> None:
         sync(path)
 
 
-def finish(folder: Path, manifest: Manifest) -> Path:
+def discard(folder: Path) -> None:
+    """Remove what was begun."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the places in a library's own code that some list after it."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def finish(folder: Path, manifest: Manifest, budget: int) -> tuple[Path, list[str]]:
     """Add the manifest, and give the folder its name in one move, so that no half incident bears one.
 
+    Older ones make room when it is there, so that one that can't be written costs none of them.
+
     Returns:
-        The incident's folder.
+        The incident's folder, and the names of those that made room.
+
+    Raises:
+        TooLarge: it alone takes more than the budget.
     """
     found = sorted(p for p in folder.rglob("*") if p.is_file())
     files = {p.relative_to(folder).as_posix(): {"sha256": sha256(p), "bytes": p.stat().st_size} for p in found}
     path = folder / NAME
     path.write_text(replace(manifest, files=files).to_json(), encoding="utf-8")
     sync(path)
+    wanted = size_of(folder)
+    if wanted > budget:
+        raise TooLarge(wanted, budget)
     for inner in {p.parent for p in found} | {folder}:
         sync(inner)
     target = _free(folder.parent, manifest.step)
     forget(target)  # of an incident of that name that somebody removed
     os.rename(folder, target)
     sync(target.parent)
-    return target
+    return target, make_room(folder.parent, budget, wanted, target)
 
 
 def sync_all(folder: Path) -> None:
@@ -107,9 +140,9 @@ def size_of(folder: Path) -> int:
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
-def make_room(incidents: Path, budget: int, wanted: int) -> list[str]:
-    """Remove the oldest incidents until so many bytes more fit; the names of those that had to go."""
-    kept, gone = dumped(incidents), []
+def make_room(incidents: Path, budget: int, wanted: int, new: Path | None = None) -> list[str]:
+    """Remove the oldest incidents but the new one until its bytes fit too; the names of those that had to go."""
+    kept, gone = [p for p in dumped(incidents) if p != new], []
     sizes = {p: size_of(p) for p in kept}
     while kept and sum(sizes[p] for p in kept) + wanted > budget:
         oldest = kept.pop(0)

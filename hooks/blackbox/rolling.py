@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from stabilitylens.hooks.blackbox.folder import Write
+from stabilitylens.hooks.blackbox.folder import Write, first_line
 from stabilitylens.hooks.blackbox.plain import mapped, own_storage
 from stabilitylens.hooks.blackbox.snapshot import Snapshot
 
@@ -67,7 +67,7 @@ class Rolling:
         every: steps between them.
         take: takes one.
         folder: where they are written by a thread; None keeps them in memory.
-        say: tells of a snapshot that could not be written.
+        say: tells of a snapshot that could not be written; the one before is kept.
         waits: whether one that is still being written is waited for, rather than the next one left out.
     """
 
@@ -133,8 +133,9 @@ class Rolling:
             self._folder.mkdir(parents=True, exist_ok=True)
             save(snapshot, path.with_suffix(".partial"))
             os.replace(path.with_suffix(".partial"), path)
-        except OSError as error:
-            self._say(f"the snapshot before step {snapshot.step} could not be written to {self._folder} ({error})")
+        except (OSError, RuntimeError) as error:  # torch raises the second where a disk is full
+            path.with_suffix(".partial").unlink(missing_ok=True)
+            self._say(f"a snapshot, that before step {snapshot.step}, could not be written to {self._folder} ({first_line(error)})")
             return
         self._kept.append(Stored(snapshot.step, snapshot.size, snapshot.left_out, path=path, sharded=bool(snapshot.sharded)))
         for stored in self._kept[:-KEPT]:
