@@ -17,7 +17,7 @@ from stabilitylens.readers._table import Alike
 from stabilitylens.readers._text_numbers import has_decimal_commas, with_points
 from stabilitylens.readers._text_rows import Row, rows_of, rows_of_blocks
 from stabilitylens.readers._unreadable import why_unreadable
-from stabilitylens.run import Run
+from stabilitylens.run import Run, Series
 
 Rows = Iterator[Row | Alike | Mark]
 #: one tool's lines were found; lines with losses; lines with counters only; nothing yet in a file that goes on
@@ -88,5 +88,10 @@ def _tells(run: Run) -> bool:
     """Whether a run tells of a training: by its loss, else by another number of a training; sentences hold numbers, too."""
     counted = not any(note.startswith(UNCOUNTED) for note in run.notes)
     if "loss" in run.series:
-        return counted or len(run["loss"]) < MANY or not every(lambda some: some == run["loss"].values[0], run["loss"].values)
+        return counted or len(run["loss"]) < MANY or run["loss"].values[0] == 0 or not all(map(_repeats, run.values()))
     return counted and any(len(series) >= FEW and tells(name) for name, series in run.series.items())
+
+
+def _repeats(series: Series) -> bool:
+    """Whether all values of a series are one, as in a sentence that stands in a file many times."""
+    return every(lambda some: some == series.values[0], series.values)
