@@ -88,7 +88,7 @@ class Lens(BlackBoxCalls):
         )  # fmt: skip
         self.step_number = self._first_step = 1
         self._closing: list[Callable[[], object]] = []
-        self._closed = False
+        self._closed = self._closing_soon = False
         self._began = time.perf_counter()
         self._begin_step()
         subject.claim(self)
@@ -140,6 +140,8 @@ class Lens(BlackBoxCalls):
         finally:
             self.step_number += 1
             self._begin_step()
+            if self._closing_soon:
+                self.close()
 
     def on(self, kind: str, action: str | Act, *, at_most: int = 10, **options: Any) -> None:
         """Set a guard: what to do when a step goes wrong; without one nothing is ever done.
@@ -157,6 +159,9 @@ class Lens(BlackBoxCalls):
         Raises:
             BadInput: there is no such kind, action or option.
         """
+        if self._closed:
+            self.guard.say("lens.on() was called after lens.close() and sets no guard; attach again to go on")
+            return
         self.guards.add(kind, action, at_most, options)
 
     def note_event(self, kind: str, text: str) -> None:
@@ -178,8 +183,11 @@ class Lens(BlackBoxCalls):
 
     @guarded("close()")
     def close(self) -> None:
-        """Detach: every hook is removed, the record is complete. Closing twice does nothing."""
+        """Detach: every hook is removed, the record is complete; from a guard, when the step ends. Closing twice does nothing."""
         if self._closed:
+            return
+        if self.guards.updating:
+            self._closing_soon = True
             return
         self._closed = True
         for call in (*self._closing, self._entry.remove, self._compiled.remove, self._updates.remove):

@@ -232,7 +232,8 @@ def test_a_black_box_that_is_none(wrong, tmp_path):
         sl.attach(model, torch.optim.SGD(model.parameters(), 0.1), tmp_path, blackbox=wrong)
 
 
-@pytest.mark.parametrize("options", [{"keep": 0}, {"snapshot_every": -1}, {"snapshot": "cloud"}, {"mask": "labels"}, {"mask": 3}, {"max_bytes": 1.5}])
+@pytest.mark.parametrize("options", [{"keep": 0}, {"snapshot_every": -1}, {"snapshot": "cloud"}, {"mask": "labels"}, {"mask": 3}, {"max_bytes": 1.5},
+                                     {"mask": [[]]}, {"mask": b"x"}, {"scheduler": 3}, {"scheduler": "x"}, {"scheduler": {1: 2}}])  # fmt: skip
 def test_options_out_of_range(options):
     with pytest.raises(BadInput, match=next(iter(options))):
         sl.BlackBox(**options)

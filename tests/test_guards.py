@@ -170,3 +170,23 @@ def test_an_observed_model_with_a_guard_can_be_copied(tmp_path: Path) -> None:
     with sl.attach(model, torch.optim.SGD(model.parameters(), 1e-3), tmp_path) as lens:
         lens.on("any", "rerun", again=lambda: None)
         assert copy.deepcopy(model) is not model
+
+
+def test_a_guard_that_closes_the_lens_ends_nothing_but_the_observation(tmp_path):
+    def set_guards(lens, here):
+        here["lens"] = lens
+        lens.on("nonfinite", lambda alarm: alarm.lens.close())
+
+    model, optimizer, run = loop(tmp_path, set_guards, steps=BAD + 4, blackbox=True)
+    assert len(events(run)) == 1 and next(model.parameters()).isnan().any()
+    assert not optimizer._optimizer_step_pre_hooks and not model._forward_pre_hooks
+
+
+def test_what_is_no_action_and_a_lens_that_is_closed(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    lens = sl.attach(model, torch.optim.SGD(model.parameters(), 0.1), tmp_path)
+    with pytest.raises(BadInput, match="no such action"):
+        lens.on("spike", ["skip"])
+    lens.close()
+    with pytest.warns(sl.hooks.LensWarning, match="sets no guard"):
+        lens.on("spike", "skip")

@@ -48,8 +48,15 @@ class BlackBox:
                 raise BadInput(f"BlackBox({name}={value!r}) is no whole number of {least} or more; give one")
         if self.snapshot not in ("memory", "disk"):
             raise BadInput(f"BlackBox(snapshot={self.snapshot!r}) names no place; it is 'memory' or 'disk'")
-        if isinstance(self.mask, str) or not (callable(self.mask) or isinstance(self.mask, Iterable)):
+        if isinstance(self.mask, (str, bytes)) or not (callable(self.mask) or isinstance(self.mask, Iterable)):
             raise BadInput(f"BlackBox(mask={self.mask!r}) is neither a list of names of fields nor a function of a batch")
+        if not callable(self.mask):
+            object.__setattr__(self, "mask", tuple(self.mask))  # an iterator would name its fields once
+            if not all(isinstance(name, (str, int)) for name in self.mask):
+                raise BadInput(f"BlackBox(mask={self.mask!r}) names what is no field's name; give texts, as in ['labels']")
+        for one in self.scheduler if isinstance(self.scheduler, (list, tuple)) else [self.scheduler]:
+            if one is not None and not callable(getattr(one, "state_dict", None)):
+                raise BadInput(f"BlackBox(scheduler={self.scheduler!r}) holds a {type(one).__name__}, which has no state_dict(); give a scheduler")
 
     @property
     def steps(self) -> int:

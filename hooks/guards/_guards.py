@@ -48,13 +48,14 @@ class Guards:
     Attributes:
         dense_until: every step up to this one is to be sampled.
         quiet: whether the lens is to look away for a moment.
+        updating: whether they act within an optimizer's step, which goes through the hooks that a lens has on it.
     """
 
     def __init__(self, lens: Lens, agree: Callable[[bool], bool | None]) -> None:
         self.guard = lens.guard
         self.dense_until = 0
         self._lens, self._agree = lens, agree
-        self.quiet = False
+        self.quiet = self.updating = False
         self._hidden: dict[int, Hidden] = {}
         self._later: list[Callable[[], object]] = []
         self._random: RandomState | None = None
@@ -88,7 +89,7 @@ class Guards:
     def _action(action: str | Act) -> Action:
         if callable(action):
             return _function(action)
-        if action not in ACTIONS:
+        if not isinstance(action, str) or action not in ACTIONS:
             raise BadInput(f"lens.on(…, {action!r}): there is no such action; it is one of {', '.join(ACTIONS.names())}, or a function")
         return ACTIONS[action]
 
@@ -103,7 +104,11 @@ class Guards:
         grad_norm = next((float(norm) for place in places if (norm := norms.get(place)) is not None), None)
         self._judge_loss(loss)
         self._found |= self._gradients.setdefault(id(optimizer), OnlineDetector()).update(None, grad_norm)
-        self._act(Alarm("", self._lens.step_number, self._judged, grad_norm, self._lens, optimizer))
+        self.updating = True
+        try:
+            self._act(Alarm("", self._lens.step_number, self._judged, grad_norm, self._lens, optimizer))
+        finally:
+            self.updating = False
 
     @guarded("the guards after the step")
     def after_step(self, scalars: Mapping[str, Tensor | float]) -> None:
@@ -191,7 +196,7 @@ class Guards:
                         break
 
     def _due(self, kind: str, early: bool) -> Iterator[_Rule]:
-        for rule in self._rules:
+        for rule in list(self._rules):  # an action may set another guard
             if rule.kind != kind:
                 continue
             if rule.action.early and not early:
