@@ -59,7 +59,7 @@ def _detected(run: Run, guard: Guard) -> list[Incident]:
     found: list[Incident] | None = Guard().call("the detectors", lambda: detect(run), None)
     if found is not None:
         return found
-    each = [guard.call(f"the detector {m.name}, whose incidents are missing", partial(m.find, run), []) for m in DETECTORS]
+    each: list[list[Incident]] = [guard.call(f"the detector {m.name}, whose incidents are missing", partial(m.find, run), []) for m in DETECTORS]
     return sorted((incident for some in each for incident in some), key=lambda incident: (incident.start_step, incident.kind))
 
 

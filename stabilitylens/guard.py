@@ -13,6 +13,7 @@ from stabilitylens.errors import BadInput
 DEBUG = "STABILITYLENS_DEBUG"
 
 Result = TypeVar("Result")
+Other = TypeVar("Other")
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Guard:
 
     said: list[str] = field(default_factory=list)
 
-    def call(self, what: str, ask: Callable[[], Result], otherwise: Result) -> Result:
+    def call(self, what: str, ask: Callable[[], Result], otherwise: Other) -> Result | Other:
         """What ``ask`` returns, or ``otherwise`` where it fails.
 
         Args:

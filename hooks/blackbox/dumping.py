@@ -100,7 +100,8 @@ def dump(incidents: Path, given: Dump, crowd: Alone) -> tuple[Path, list[str]]:
 
 def _finish(partial: Path, given: Dump, at: int | None, crowd: Alone, left_out: dict[str, str]) -> tuple[Path, list[str]]:
     """Give the incident its name, and have every process know how that went."""
-    parts, gone = crowd.exchange(left_out), []
+    parts = crowd.exchange(left_out)
+    gone: list[str] = []
     said: dict[str, Any] = {}
     if crowd.writes:
         several = {f"rank {r}: {p}" if len(parts) > 1 else p: why for r, part in enumerate(parts) for p, why in part.items()}

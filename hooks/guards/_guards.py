@@ -86,7 +86,7 @@ class Guards:
         self._rules += [_Rule(one, known, at_most, options) for one in (KINDS if kind == "any" else (kind,))]
 
     @staticmethod
-    def _action(action: str | Act) -> Action:
+    def _action(action: Any) -> Action:
         if callable(action):
             return _function(action)
         if not isinstance(action, str) or action not in ACTIONS:

@@ -49,7 +49,7 @@ def learning_rate(run: Run, incident: Incident) -> Iterator[Coincidence]:
 
 def _sudden(changes: Values) -> np.ndarray:
     """Where the logarithm changes by far more than around it; only what may count is looked at closely."""
-    out = np.abs(changes) > np.log(JUMP)
+    out: np.ndarray = np.abs(changes) > np.log(JUMP)
     for i in np.flatnonzero(out).tolist():
         around = np.abs(np.delete(changes[max(0, i - 8) : i + 9], min(i, 8)))
         usual = float(np.median(around)) if len(around) else 0.0
@@ -63,7 +63,8 @@ def _around_a_slow_rise(run: Run, incident: Incident, steps: Steps, changes: Val
     if incident.kind not in SLOW:
         return np.zeros(len(steps), dtype=np.bool_)
     back = incident.start_step - BEHIND * (incident.peak_step - incident.start_step)
-    return (changes >= np.log(FACTOR)) & (steps >= back) & (steps <= _foot(run, incident))
+    near: np.ndarray = (changes >= np.log(FACTOR)) & (steps >= back) & (steps <= _foot(run, incident))
+    return near
 
 
 def _foot(run: Run, incident: Incident) -> int:

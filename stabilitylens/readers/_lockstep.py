@@ -53,7 +53,8 @@ def _centred(losses: Losses) -> Losses:
     """Each writer's distance from the mean of its step, in logarithms where all are positive; steps that are not finite left out."""
     finite = losses[np.isfinite(losses).all(axis=1)]
     scaled = np.log(finite) if len(finite) and finite.min() > 0 else finite
-    return scaled - scaled.mean(axis=1, keepdims=True)
+    centred: Losses = scaled - scaled.mean(axis=1, keepdims=True)
+    return centred
 
 
 def _differ(distances: Losses, apart: float, goes_on: float) -> bool:

@@ -48,7 +48,7 @@ def suspects_of(subject: Subject, guard: Guard | None = None) -> list[dict[str, 
     if run is None:
         return []
     cases = {
-        i: Case(run, incidents[i], context, subject.findings, table=dump and dump.table, replay=dump and dump.replay)
+        i: Case(run, incidents[i], context, subject.findings, table=dump.table if dump else None, replay=dump.replay if dump else None)
         for i, context in enumerate(subject.contexts) if context is not None and _counts(incidents[i])
         for dump in [subject.dump_of(incidents[i])]
     }
