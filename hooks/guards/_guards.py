@@ -89,7 +89,7 @@ class Guards:
     def _action(action: Any) -> Action:
         if callable(action):
             return _function(action)
-        if not isinstance(action, str) or action not in ACTIONS:
+        if action not in ACTIONS.names():  # which takes a list, say, for none of them
             raise BadInput(f"lens.on(…, {action!r}): there is no such action; it is one of {', '.join(ACTIONS.names())}, or a function")
         return ACTIONS[action]
 
