@@ -44,7 +44,8 @@ def document(path: Path, notes: list[str], key: str = "log_history") -> Any:
         return _parsed(path, path.read_bytes().replace(b"\0", b"").decode("utf-8-sig", "replace"), notes)
     apart = set_apart(path, LARGEST)
     if apart is not None:
-        return apart.put_back(_parsed(path, apart.text, notes))
+        found = _parsed(path, apart.text, notes)
+        return apart.put_back(found) if apart.lists else found
     records = Records.of(path, head(path), key, notes)
     if records is None:
         raise BadInput(f"{path} is a JSON document of more than {LARGEST >> 20} MB that is no list of records or numbers; give the history as JSON lines")

@@ -66,7 +66,8 @@ def set_apart(path: Path, most: int) -> Apart | None:
         fits = sum(map(len, left)) + rest <= most
         left += [data[end:]] if fits else []
         del whole
-    return Apart(b"".join(left).replace(b"\0", b"").decode("utf-8-sig", "replace"), lists) if fits else None
+    text = b"".join(left)
+    return Apart((text.replace(b"\0", b"") if b"\0" in text else text).decode("utf-8-sig", "replace"), lists) if fits else None
 
 
 def _floats(data: mmap.mmap, begin: int, end: int) -> Float[np.ndarray, " number"] | None:
