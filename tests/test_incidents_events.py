@@ -113,7 +113,7 @@ def test_a_jump_to_a_level_that_is_kept_is_a_level_shift(jump: float) -> None:
     loss = descent()
     loss[500:] *= jump
     incident = only(loss)
-    assert (incident.kind, incident.recovery, incident.severity) == ("level_shift", "none", "warning")
+    assert (incident.kind, incident.severity) == ("level_shift", "warning")
     assert (incident.start_step, incident.end_step) == (500, 999)
 
 
@@ -123,7 +123,7 @@ def test_a_jump_that_is_more_than_a_shift_is_one_divergence(after: str) -> None:
     shapes = {"all is lost": np.full(500, 4.0), "it goes on rising": 1.3 + step / 500, "it never settles": 1.5 + 0.4 * np.sin(step / 12)}
     loss[500:] = loss[499] * shapes[after] * (1 + 0.01 * np.random.default_rng(1).standard_normal(500))
     incident = only(loss)
-    assert (incident.kind, incident.recovery, incident.severity) == ("divergence", "none", "error")
+    assert (incident.kind, incident.severity) == ("divergence", "error") and incident.recovery in ("partial", "none")
     assert abs(incident.start_step - 500) <= 3 and incident.end_step == 999
 
 
@@ -165,7 +165,7 @@ def test_after_a_level_shift_a_spike_is_its_own_event() -> None:
     loss[500:] *= 1.3
     loss[1500:1504] *= 1.5
     kinds = [(i.kind, i.start_step) for i in found(loss)]
-    assert kinds[0][0] == "divergence" and ("spike", 1500) in kinds and len(kinds) == 2
+    assert kinds[0] == ("level_shift", 500) and ("spike", 1500) in kinds and len(kinds) == 2
 
 
 def test_gradient_spike() -> None:

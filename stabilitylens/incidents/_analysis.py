@@ -122,7 +122,7 @@ def analysis(run: Run, name: str = "loss") -> Analysis | None:
         return None
     key, seen = id(series.values), _SEEN.get(id(series.values))
     if seen is None or seen[0]() is not series.values or seen[1]() is not run:
-        forget = weakref.ref(series.values, lambda _: _SEEN.pop(key, None))
+        forget = weakref.ref(series.values, lambda _, kept=_SEEN: kept.pop(key, None))
         made = analyse(series, name == "loss", setting(run) if name == "loss" else ALONE)
         _SEEN[key] = seen = (forget, weakref.ref(run), made)
     return seen[2]
