@@ -80,7 +80,9 @@ def test_a_bad_batch_is_named_and_skipping_it_averts_it(tmp_path):
 
 def test_a_learning_rate_that_jumps_is_averted_by_keeping_it(tmp_path):
     incident = caught("lr_jump", tmp_path, "spike")
-    replayed_elsewhere("lr_jump", incident)
+    replay = replayed_elsewhere("lr_jump", incident)
+    assert replay["cause"]["verdict"] == "state" and replay["samples"]["ordinary"]
+    assert (replay["first_bad"]["what"], replay["first_bad"]["module"]) == ("outlying", "layers.0.sublayers.0.branch.out")
     found = verdicts(tried("lr_jump", incident, names=["steady_lr", "skip_batch", "z_loss", "larger_eps"]))
     assert found == {"steady_lr": "averts", "skip_batch": "does not avert", "z_loss": "does not avert", "larger_eps": "does not avert"}
     assert top(tmp_path, "learning-rate")[1] == 0 and top(tmp_path, "bad-batch")[0] < 0.1
@@ -88,7 +90,9 @@ def test_a_learning_rate_that_jumps_is_averted_by_keeping_it(tmp_path):
 
 def test_attention_logits_that_have_grown_are_averted_by_clipping_them(tmp_path):
     incident = caught("attention", tmp_path, "attention_logits")
-    replayed_elsewhere("attention", incident)
+    replay = replayed_elsewhere("attention", incident)
+    assert replay["samples"]["ordinary"] and replay["first_bad"]["what"] == "logits"
+    assert replay["first_bad"]["module"] == "layers.0.sublayers.0.branch", replay["first_bad"]
     table = tried("attention", incident, names=["qk_clip", "qk_norm", "skip_batch", "halve_lr", "z_loss"])
     found = verdicts(table)
     assert found["qk_clip"] == found["qk_norm"] == "averts", str(table)

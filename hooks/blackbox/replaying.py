@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
 from torch import nn
 
+from stabilitylens.hooks.blackbox.alarm import ATTENTION_LOGITS
 from stabilitylens.hooks.blackbox.everybody import gathered, opened
 from stabilitylens.hooks.blackbox.evidence import Evidence
 from stabilitylens.hooks.blackbox.first_bad import bad_weights, nonfinite, outlying, words
@@ -19,6 +21,7 @@ from stabilitylens.hooks.blackbox.rerun import Rerun, StepFunction, check
 from stabilitylens.hooks.blackbox.result import FirstBad, Replay
 from stabilitylens.hooks.blackbox.samples import samples as row_samples
 from stabilitylens.hooks.blackbox.setting import differences, setting_of
+from stabilitylens.hooks.blackbox.sharp_attention import SharpAttention
 from stabilitylens.hooks.blackbox.swap import cause_of
 
 #: so many steps before the incident tell what is usual for a module
@@ -96,9 +99,10 @@ def _watched(rerun: Rerun) -> tuple[dict[int, float], FirstBad | None, Any]:
             losses[step] = rerun.run(step)
             continue
         first = first or bad_weights(step, rerun.model)
-        with Probe(rerun.model) as probe:
+        sharp = SharpAttention(rerun.model) if step == last and ATTENTION_LOGITS in rerun.evidence.manifest.kinds else None
+        with Probe(rerun.model) as probe, sharp or nullcontext():
             losses[step] = rerun.run(step)
-        first = first or nonfinite(step, probe.calls)
+        first = first or nonfinite(step, probe.calls) or (sharp.first_bad(step) if sharp else None)
         if first is None and step == last:
             first = outlying(step, probe.calls, earlier)
         earlier.append(probe.calls)

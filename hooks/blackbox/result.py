@@ -62,15 +62,16 @@ class FirstBad:
     """Where it began to go wrong.
 
     Attributes:
-        what: ``nonfinite``, ``outlying``, or ``weights`` where parameters were not finite before the step.
+        what: ``nonfinite``, ``outlying``, ``logits`` for attention logits that are too large, or ``weights`` where parameters were
+            not finite before the step.
         step, module, direction: of its frame.
-        frame: None where the weights are to blame.
+        frame: None where the weights or the logits are to blame.
         before: the frames that came just before it, in order.
         sentence: for a person.
         rank: of several processes the one in which it began.
     """
 
-    what: Literal["nonfinite", "outlying", "weights"]
+    what: Literal["nonfinite", "outlying", "logits", "weights"]
     step: int
     module: str
     direction: Literal["forward", "backward"]
