@@ -71,7 +71,9 @@ def test_tall_spikes_at_an_interval_are_told_with_it() -> None:
         loss[at : at + 4] += 1.0
     found = incidents(loss)
     assert [(i.kind, i.start_step) for i in found] == [("spike", at) for at in range(100, 1000, 100)]
-    assert all("every 100 steps" in i.explanation for i in found)
+    assert all("every 100 steps" in i.explanation and i.severity == "warning" for i in found)
+    explained = incidents(loss, epoch=STEP / 100.0)
+    assert len(explained) == 9 and all("epochs begin there" in i.explanation and i.severity == "info" for i in explained)
 
 
 def test_an_objective_that_changes_as_the_learning_rate_restarts_is_a_stage() -> None:

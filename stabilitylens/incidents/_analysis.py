@@ -58,14 +58,15 @@ def _look(z: Points, edges: Int[np.ndarray, " edge"], above: float) -> _Look:
     return _Look(trend, flat, look(flat, above))
 
 
-def _excursions(found: Curve, looked: _Look, up: Rise | None, learns: bool) -> list[Event]:
+def _excursions(found: Curve, looked: _Look, edges: Int[np.ndarray, " edge"], up: Rise | None, learns: bool) -> list[Event]:
     """The excursions of a curve as events, without those that are part of a lasting rise."""
     noise, seen = tail(looked.seen.alone), looked.seen
     apart = [x for x in seen.found if not (up and _part_of(x, up))]
     kinds = [kind_of(looked.flat, x, noise) for x in apart]
     apart = [replace(x, base=x.base + float(looked.trend[x.peak])) for x in apart]
     kept = [rose(found, x) and not (learns and is_bump(found, x)) for x in apart]
-    events = told([of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep])
+    events = [of_excursion(x, kind, noise) for x, kind, keep in zip(apart, kinds, kept, strict=True) if keep]
+    events = told(events, edges)
     every = period(seen.tame) if events else None
     return [event for event in events if not is_tooth(found.z, event, every)]
 
@@ -90,7 +91,7 @@ def analyse(series: Series, learns: bool = True, around: Setting = ALONE) -> Ana
         shift = np.where(np.arange(len(found)) >= up.start, jump(found.z, up), 0.0)
         looked = _look(found.z - shift, edges, above)
         looked = replace(looked, trend=looked.trend + shift)
-    events += _excursions(found, looked, up, learns)
+    events += _excursions(found, looked, edges, up, learns)
     if around.rewarded:
         events = [e for e in events if e.back and e.sigma >= REWARDED and e.alike < REWARDED_ALIKE]
     return Analysis(found, tuple(sorted(events, key=lambda event: event.start)))

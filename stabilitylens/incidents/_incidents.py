@@ -60,7 +60,7 @@ def _again(found: Analysis, event: Event) -> str:
         return f"; {event.reason}" if event.reason else ""
     steps = found.curve.steps
     every = event.every * float(steps[-1] - steps[0]) / max(1, len(steps) - 1)
-    return f"; the like comes every {every:.4g} steps, as what the order of the data makes does" + (f": {event.reason}" if event.reason else "")
+    return f"; the like comes every {every:.4g} steps: {event.reason or 'that points to the order of the data'}"
 
 
 def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: Severity) -> Incident:

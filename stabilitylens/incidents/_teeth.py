@@ -29,6 +29,8 @@ TOOTH = 0.35
 #: what comes at a period is told where it stands out by so many sigma and fills no more than this share of the period:
 #: a ripple is how the data are ordered, a blow is a batch. *Heuristic*.
 TALL, NARROW = 8.0, 0.1
+#: what begins within so many points of an epoch's first begins with it. *Heuristic*: a spike rises over one or two.
+BESIDE = 3
 #: the course of an epoch is read from so many places in it and so many epochs, *heuristic*,
 PLACES, EPOCHS = 16, 3
 #: is believed where it goes up by this many standard errors and where this share of the epochs correlate with it by so
@@ -54,13 +56,19 @@ def is_blow(event: Event, every: float) -> bool:
     return event.sigma >= TALL and event.end - event.start + 1 <= NARROW * every
 
 
-def told(events: Sequence[Event]) -> list[Event]:
-    """The events without ripples: those of a kind that comes at an interval are left out, or say the interval."""
+def _at_edges(events: Sequence[Event], edges: Int[np.ndarray, " edge"]) -> bool:
+    """Whether most of some events begin with an epoch."""
+    return len(edges) > 0 and float(np.mean([np.min(np.abs(edges - e.start)) <= BESIDE for e in events])) >= MOSTLY
+
+
+def told(events: Sequence[Event], edges: Int[np.ndarray, " edge"]) -> list[Event]:
+    """The events without ripples: those of a kind that comes at an interval are left out, or say it and what explains it."""
     out: list[Event] = []
     for kind in dict.fromkeys(event.kind for event in events):
         alike = [event for event in events if event.kind == kind]
         every = interval([event.start for event in alike])
-        out += alike if every is None else [replace(e, every=every) for e in alike if is_blow(e, every)]
+        reason = "epochs begin there" if _at_edges(alike, edges) else ""
+        out += alike if every is None else [replace(e, every=every, reason=reason) for e in alike if is_blow(e, every)]
     return out
 
 
