@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Int
@@ -113,7 +114,13 @@ def _reach(found: Curve, at: int) -> int:
     return int(near[-1] - near[0]) // 2
 
 
-_SEEN: dict[int, tuple[weakref.ref[np.ndarray], weakref.ref[Run], Analysis]] = {}
+_Seen = dict[int, tuple["weakref.ref[np.ndarray]", "weakref.ref[Run]", Analysis]]
+_SEEN: _Seen = {}
+
+
+def _forget(seen: _Seen, key: int, _: object) -> None:
+    """Bound to its dictionary: at the end of the interpreter the module's names are gone."""
+    seen.pop(key, None)
 
 
 def analysis(run: Run, name: str = "loss") -> Analysis | None:
@@ -123,7 +130,7 @@ def analysis(run: Run, name: str = "loss") -> Analysis | None:
         return None
     key, seen = id(series.values), _SEEN.get(id(series.values))
     if seen is None or seen[0]() is not series.values or seen[1]() is not run:
-        forget = weakref.ref(series.values, lambda _, kept=_SEEN: kept.pop(key, None))
+        forget = weakref.ref(series.values, partial(_forget, _SEEN, key))
         made = analyse(series, name == "loss", setting(run) if name == "loss" else ALONE)
         _SEEN[key] = seen = (forget, weakref.ref(run), made)
     return seen[2]
