@@ -114,7 +114,7 @@ def _reach(found: Curve, at: int) -> int:
     return int(near[-1] - near[0]) // 2
 
 
-_Seen = dict[int, tuple["weakref.ref[np.ndarray]", "weakref.ref[Run]", Analysis]]
+_Seen = dict[int, tuple[weakref.ref[np.ndarray], weakref.ref[Run], Analysis]]
 _SEEN: _Seen = {}
 
 
