@@ -161,6 +161,12 @@ def test_a_sparkline_shows_the_peak(y: np.ndarray, width: int) -> None:
         assert line[next(i for i, c in enumerate(columns) if c.max() == y.max())] == BARS[-1]
 
 
+@pytest.mark.parametrize("values", [[3.4, -0.0, -0.0], [1e-9, 0.0, 1e9], [-1.7e308, 0.0, 1.7e308]])
+def test_a_sparkline_of_nothing_or_of_the_whole_range(values: list[float]) -> None:
+    line = sparkline(np.array(values))
+    assert line[int(np.argmin(values))] == BARS[0] and line[int(np.argmax(values))] == BARS[-1]
+
+
 def test_a_sparkline_tells_blank_from_broken() -> None:
     assert sparkline(np.array([np.nan, 1.0, np.inf, 2.0])) == " ▁×█"
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +31,17 @@ def watch(
     if once or not console.is_terminal:
         console.print(frame(watched.look(), console.width))
         return
-    with Live(frame(watched.look(), console.width), console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        try:
-            while True:
-                time.sleep(interval)
-                live.update(frame(watched.look(), console.width), refresh=True)
-        except KeyboardInterrupt:
-            return
+    with Live(frame(watched.look(), console.width), console=console, auto_refresh=False, vertical_overflow="crop") as live, _interrupted() as end:
+        while not end.wait(interval):
+            live.update(frame(watched.look(), console.width), refresh=True)
+
+
+@contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """Set by Ctrl-C; an exception that is raised while an object is being cleared away would be lost."""
+    end = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: end.set())
+    try:
+        yield end
+    finally:
+        signal.signal(signal.SIGINT, before)
