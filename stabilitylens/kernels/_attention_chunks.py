@@ -186,15 +186,7 @@ def _fill(out: list[Tensor], q: Tensor, k: Tensor, task: _Task, work: list[Tenso
         reach = min(keys, stop) if task.view.causal else keys
         shape = (batch, heads, stop - start, reach)
         s, spare = (buffer[: math.prod(shape)].view(shape) for buffer in work)
-        _product(q[:, :, start:stop].reshape(batch * kv_heads, -1, d), kt[:, :, :reach], s.view(batch * kv_heads, -1, reach))
+        torch.bmm(q[:, :, start:stop].reshape(batch * kv_heads, -1, d), kt[:, :, :reach], out=s.view(batch * kv_heads, -1, reach))
         for x, found in zip(out, _reduce(s, spare, task, start), strict=True):
             if found is not None:
                 x[:, :, start:stop] = found
-
-
-def _product(q: Tensor, kt: Tensor, out: Tensor) -> None:
-    """The matrix products of a batch; of one matrix by ``mm``, which then takes less than half of what ``bmm`` does."""
-    if len(out) == 1:
-        torch.mm(q[0], kt[0], out=out[0])
-    else:
-        torch.bmm(q, kt, out=out)
