@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import warnings
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stabilitylens.errors import TrainingStopped
+from stabilitylens.guard import debugging
 
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ class Guard:
 
     def failed(self, place: str, error: Exception) -> None:
         """Count a failure, and say so the first time that it happens at this place."""
-        if os.environ.get("STABILITYLENS_DEBUG") == "1":
+        if debugging():
             raise error
         self.failures[place] += 1
         if self.failures[place] == 1:

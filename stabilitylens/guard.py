@@ -16,6 +16,11 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 
 
+def debugging() -> bool:
+    """Whether a person asked for that."""
+    return bool(os.environ.get(DEBUG))
+
+
 @dataclass
 class Guard:
     """Calls what may fail, and keeps a sentence for each that did.
@@ -40,7 +45,7 @@ class Guard:
         except BadInput:
             raise
         except Exception as error:
-            if os.environ.get(DEBUG):
+            if debugging():
                 raise
             self.said.append(f"A fault of our own in {what}: {in_words(error)}; set {DEBUG}=1 to see where, and please report it.")
             return otherwise

@@ -17,8 +17,7 @@ import typer
 
 from stabilitylens import __version__
 from stabilitylens.errors import BadInput
-
-DEBUG = "STABILITYLENS_DEBUG"
+from stabilitylens.guard import DEBUG, debugging
 
 
 def _version(asked: bool) -> None:
@@ -72,7 +71,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if usage is not None:
             said = " ".join(str(usage()).split()).rstrip(".")
             return _say(f"{said}; see stabilitylens --help", 2) if said else 2
-        if os.environ.get(DEBUG):
+        if debugging():
             raise
         what = f"{type(error).__name__}: {_one_line(error)}"
         return _say(f"a fault of our own, {what}; set {DEBUG}=1 to see where, and please report it", 3)
