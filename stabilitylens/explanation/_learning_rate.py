@@ -37,7 +37,8 @@ def learning_rate(run: Run, incident: Incident) -> Iterator[Coincidence]:
     first, last = reach(run, incident), incident.start_step
     inside = (steps[1:] >= first) & (steps[1:] <= last)
     changes = np.diff(np.log(values))
-    jumps = np.flatnonzero((inside | _around_a_slow_rise(run, incident, steps[1:], changes)) & _sudden(changes)).tolist()
+    near = np.flatnonzero((inside | _around_a_slow_rise(run, incident, steps[1:], changes)) & (np.abs(changes) > np.log(JUMP)))
+    jumps = [i for i in near.tolist() if _is_sudden(changes, i)]
     for i in jumps:
         yield _rose(steps, values, i, i + 1)
     if not any(changes[i] > 0 for i in jumps):
@@ -47,15 +48,12 @@ def learning_rate(run: Run, incident: Incident) -> Iterator[Coincidence]:
         yield Coincidence("lr_peak", int(steps[peak]), 1.0, f"lr reached its highest value, {values[peak]:.3g}, at step {int(steps[peak])}")
 
 
-def _sudden(changes: Values) -> np.ndarray:
-    """Where the logarithm changes by far more than around it; only what may count is looked at closely."""
-    out: np.ndarray = np.abs(changes) > np.log(JUMP)
-    for i in np.flatnonzero(out).tolist():
-        around = np.abs(np.delete(changes[max(0, i - 8) : i + 9], min(i, 8)))
-        usual = float(np.median(around)) if len(around) else 0.0
-        beside = float(np.max(np.abs(changes[[k for k in (i - 1, i + 1) if 0 <= k < len(changes)]]), initial=0.0))
-        out[i] = abs(changes[i]) > max(UNUSUAL * usual, STEEPER * beside)
-    return out
+def _is_sudden(changes: Values, i: int) -> bool:
+    """Whether the logarithm changes by far more than around it."""
+    around = np.abs(np.delete(changes[max(0, i - 8) : i + 9], min(i, 8)))
+    usual = float(np.median(around)) if len(around) else 0.0
+    beside = float(np.max(np.abs(changes[[k for k in (i - 1, i + 1) if 0 <= k < len(changes)]]), initial=0.0))
+    return bool(abs(changes[i]) > max(UNUSUAL * usual, STEEPER * beside))
 
 
 def _around_a_slow_rise(run: Run, incident: Incident, steps: Steps, changes: Values) -> np.ndarray:

@@ -64,13 +64,19 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Readings:
-    """All readings of a curve, the noise of its points, the curve with them clipped, and what single ones reach."""
+class Ground:
+    """The noise of a curve's points, the curve with them clipped, and what single ones reach."""
 
-    scores: list[Score]
     noise: Points
     tame: Points
     alone: Float[np.ndarray, " alone"]
+
+
+@dataclass(frozen=True)
+class Readings(Ground):
+    """All readings of a curve, and the ground that they stand out of."""
+
+    scores: list[Score]
 
 
 def grown(threshold: float, points: int, witnesses: int = 1) -> float:
@@ -132,7 +138,8 @@ def readings(
     found = [Score(1, sigma, base, max(grown(SINGLE, points), above * _common(alone, COMMON_SINGLE, COMMON_POINTS)))]
     if len(z) > 2:
         found.append(_pairs(z, quiet, base, noise, alone, points))
-    return Readings([*found, *_means(z, quiet, quiet if calm is None else calm, noise, points)], noise, clipped(z), alone)
+    scores = [*found, *_means(z, quiet, quiet if calm is None else calm, noise, points)]
+    return Readings(noise, clipped(z), alone, scores)
 
 
 def _pairs(

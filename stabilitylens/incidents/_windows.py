@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 
 from stabilitylens.incidents._curve import Points
 from stabilitylens.incidents._excursions import Excursion, excursions, without
-from stabilitylens.incidents._scores import Readings, readings
+from stabilitylens.incidents._scores import Ground, Readings, readings
 from stabilitylens.incidents._sieve import is_scrap
 
 #: points of a window, and of its overlap with either neighbour. *Heuristic*: some megabytes; thirty of the widest means.
@@ -22,13 +21,10 @@ SUSPECTED = 0.7
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a curve without its descent shows: its excursions, its noise, itself tamed, and what single points reach."""
+class Seen(Ground):
+    """What a curve without its descent shows: its excursions, and the ground that they stand out of."""
 
     found: list[Excursion]
-    noise: Points
-    tame: Points
-    alone: Float[np.ndarray, " alone"]
 
 
 def look(flat: Points, above: float) -> Seen:
@@ -37,7 +33,7 @@ def look(flat: Points, above: float) -> Seen:
     if len(parts) == 1:
         return parts[0]
     noise, tame, alone = (np.concatenate([getattr(part, name) for part in parts]) for name in ("noise", "tame", "alone"))
-    return Seen([x for part in parts for x in part.found], noise, tame, alone)
+    return Seen(noise, tame, alone, [x for part in parts for x in part.found])
 
 
 def _spans(n: int) -> Iterator[tuple[int, int]]:
@@ -54,7 +50,7 @@ def _part(flat: Points, first: int, stop: int, above: float) -> Seen:
     single = read.scores[0].threshold
     found = [_moved(x, left, right < len(flat)) for x in excursions(window, read) if not is_scrap(x, single)]
     inner = slice(first - left, stop - left)
-    return Seen([x for x in found if first <= x.start < stop], read.noise[inner], read.tame[inner], read.alone)
+    return Seen(read.noise[inner], read.tame[inner], read.alone, [x for x in found if first <= x.start < stop])
 
 
 def _moved(x: Excursion, by: int, goes_on: bool) -> Excursion:
