@@ -23,7 +23,7 @@ def cure(table: Mapping[str, Any]) -> str:
         return "nothing that was tried averts it"
     best = min(averting, key=lambda row: row["loss_after"] if known(row["loss_after"]) else float("inf"))
     tried = sum(row["verdict"] in ("averts", "does not avert") for row in table["rows"])
-    return f"{len(averting)} of {tried} that were tried avert it; at the lowest loss after: {in_words(best)}"
+    return f"{len(averting)} of {tried} that were tried avert it; of these at the lowest loss after: {in_words(best)}"
 
 
 def known(value: Any) -> bool:

@@ -165,6 +165,13 @@ def test_an_optimizer_with_other_groups(whole):
         replay(whole, model=model, optimizer=torch.optim.AdamW(groups))
 
 
+def test_a_step_that_is_not_given_at_all(whole):
+    parts = KINDS["accumulating"][0]()
+    for function in (sl.replay, sl.counterfactuals):
+        with pytest.raises(BadInput, match="needs step_fn"):
+            function(whole, parts.model, parts.optimizer)
+
+
 @pytest.mark.parametrize(("change", "words"), [
     ({"step_fn": None}, "needs step_fn"),
     ({"step_fn": lambda model, optimizer, batches: "loss"}, "returned no loss"),
@@ -208,7 +215,7 @@ PROGRAM = """
 
 @pytest.mark.slow
 def test_a_process_killed_while_it_dumps_leaves_no_half_incident(tmp_path):
-    """Killed at many moments; whatever bears an incident's name is whole."""
+    """Killed at two moments; whatever bears an incident's name is whole."""
     half = 0
     for i in range(2):
         run = tmp_path / str(i)

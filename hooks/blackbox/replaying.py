@@ -29,7 +29,7 @@ USUAL = 8
 
 
 def replay(
-    incident: str | PathLike[str], model: nn.Module, optimizer: Any, step_fn: StepFunction, scheduler: Any = None, scaler: Any = None,
+    incident: str | PathLike[str], model: nn.Module, optimizer: Any, step_fn: StepFunction | None = None, scheduler: Any = None, scaler: Any = None,
     *, samples: bool = True,
 ) -> Replay:  # fmt: skip
     """Run a dumped incident again, to the bit on the same hardware and kernels, and name the first module that goes wrong.
@@ -60,6 +60,7 @@ def replay(
             fit, or ``step_fn`` is missing.
     """
     check(model, optimizer, step_fn)
+    assert step_fn is not None
     evidence = opened(incident)
     rerun = Rerun(evidence, model, optimizer, step_fn, scheduler, scaler)
     losses, first, before = _watched(rerun)

@@ -21,7 +21,7 @@ from stabilitylens.hooks.counterfactuals._trial import Course, Plan, Trial
 
 
 def counterfactuals(
-    incident: str | PathLike[str], model: nn.Module, optimizer: Any, step_fn: StepFunction, *, scheduler: Any = None, scaler: Any = None,
+    incident: str | PathLike[str], model: nn.Module, optimizer: Any, step_fn: StepFunction | None = None, *, scheduler: Any = None, scaler: Any = None,
     names: Iterable[str] | None = None, after: int = 8, later: Iterable[Sequence[Any]] | None = None,
 ) -> Table:  # fmt: skip
     """Run a dumped incident again with one thing changed at a time, and say which changes avert it, and at what price.
@@ -49,6 +49,7 @@ def counterfactuals(
         BadInput: as for :func:`stabilitylens.replay`, or a name is unknown, or ``after`` or ``later`` are no such thing.
     """
     check(model, optimizer, step_fn)
+    assert step_fn is not None
     members = _members(names)
     evidence = opened(incident)
     recorded = Recorded(evidence)
