@@ -157,3 +157,15 @@ def test_many_runs_are_told_in_an_overview_and_what_they_share_once() -> None:
     assert text.count("is as in runs/0.") == 8
     assert "3 more runs, the gravest first" in " ".join(page.text.split()) and page.text.count("every rule had what it needs") == 1
     assert len(report.to_html()) < 6e6
+
+
+def test_the_first_screen_names_the_first_suspect() -> None:
+    incident = happened(2000)
+    likely = {
+        "run": "runs/long", "name": "bad-batch", "score": 0.85, "excluded": False, "incident": 0, "incidents": [0],
+        "evidence_for": ["it is one"], "evidence_against": [], "experiment": "Look.", "summary": "A batch was bad.",
+    }  # fmt: skip
+    page = Report("postmortem", (subject(incident),), [likely]).to_html()
+    header = page[page.index("<header>") : page.index("</header>")]
+    assert '<a href="#suspect-0-bad-batch">bad-batch</a>, 0.85' in header
+    assert "Most likely" not in Report("postmortem", (subject(incident),), []).to_html()
