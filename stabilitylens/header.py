@@ -37,6 +37,8 @@ class Coverage:
     not_observed: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
+        if self == Coverage():
+            return "not known: the record does not say what of the model was looked at"
         seen = [
             f"{a} of {b} {what}"
             for (a, b), what in (

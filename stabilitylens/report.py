@@ -60,6 +60,13 @@ class Subject:
         """The findings with one verdict, in the order of the judge."""
         return [finding for finding in self.findings if finding.verdict == verdict]
 
+    def not_evaluated(self) -> dict[str, list[Finding]]:
+        """The rules that were not evaluated, by what they lacked; what most of them lacked comes first."""
+        groups: dict[str, list[Finding]] = {}
+        for finding in self.by_verdict("not_evaluated"):
+            groups.setdefault(finding.lacks or "", []).append(finding)
+        return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
     def fired_by_rule(self) -> list[list[Finding]]:
         """What fired, one list a rule, in the order of the judge."""
         groups: dict[str, list[Finding]] = {}

@@ -252,6 +252,7 @@ def test_the_report_tells_it_in_all_forms() -> None:
     told = next(i for i in data["runs"][0]["incidents"] if i["metric"] == "loss")
     assert told["context"]["coincident"][0]["kind"] == "lr_jump" and told["context"]["cannot_show"]
     text, page = " ".join(str(report).split()), report.to_html()
-    for said in ("lr went from 0.001 to 0.01", "What the log cannot show", "Suspects"):
+    for said in ("lr went from 0.001 to 0.01", "What the log cannot show", "Suspects", "First suspect: learning-rate."):
         assert said in page
     assert "coincided: lr went from 0.001 to 0.01" in text and "Suspects" in text and "to settle it:" in text
+    assert "first suspect: learning-rate" in text

@@ -77,6 +77,12 @@ def test_the_explanation_has_the_numbers() -> None:
     assert "4.51" in told and "step 1003" in told and "back after 3 steps" in told and told.endswith(".")
 
 
+def test_a_climb_is_told_from_its_first_step_to_its_highest() -> None:
+    loss = np.full(1100, 3.02) * (1 + 0.005 * np.random.default_rng(0).standard_normal(1100))
+    loss[1000:1008] = 3.4, 3.9, 4.4, 5.1, 4.6, 4.1, 3.7, 3.4
+    assert "to 5.1 " in only(loss).explanation and "from step 1000 to step 1003" in only(loss).explanation
+
+
 def test_steps_and_indices_differ_where_logs_are_sparse() -> None:
     loss = descent(400)
     loss[200:203] += 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,14 +49,14 @@ def report(*findings: Finding, incidents: tuple[Incident, ...] = ()) -> Report:
             report(replace(LOGITS, severity="info"), CLEAR),
             f"no warning and no error: 1 rule clear, 0 not evaluated; noted that {LOGITS.message}",
         ),
-        (report(ENTROPY, incidents=(SPIKE, NAN)), "loss became NaN at step 150; 1 rule fired; spike of loss at step 101"),
+        (report(ENTROPY, incidents=(SPIKE, NAN)), "loss became NaN at step 150; 1 rule fired; spike of loss at step 100"),
         (
             report(replace(ENTROPY, severity="info"), incidents=(replace(NAN, severity="info"),) * 2),
             "no warning and no error: 0 rules clear, 0 not evaluated; "
             f"noted that {ENTROPY.message}; nonfinite of loss (2 times)",
         ),
         (report(replace(LOGITS, code="SL101", message="bare", where=Where()), ENTROPY, LOGITS, CLEAR), MEASURED),
-        (report(LOGITS, incidents=(SPIKE,)), f"{LOGITS.message}; spike of loss at step 101"),
+        (report(LOGITS, incidents=(SPIKE,)), f"{LOGITS.message}; spike of loss at step 100"),
     ],
     ids=["clear", "blind", "incident", "fired", "two-fired", "info", "worse-incident", "all-info", "measured-first", "fired-and-incident"],
 )
@@ -117,10 +118,26 @@ def test_text_says_everything_and_has_no_colour() -> None:
     for said in (
         LOGITS.message, "SL201 attention-logit-growth", "layer 2, head 1, steps 120 to 290", LOGITS.remedy,
         *LOGITS.sources, "observed 22,000, threshold 100", SPIKE.explanation, "epsilon-floor",
-        "output-logit-drift: log_z was not recorded", "48 of 48 trainable parameters", "not observed: grad_norm",
+        "log_z was not recorded: output-logit-drift", "48 of 48 trainable parameters", "not observed: grad_norm",
     ):
         assert said.lower() in flat.lower(), said
     assert text.index("Attention logits") < text.index("Incidents") < text.index("Findings") < text.index("Clear")
+
+
+def test_rules_that_lack_the_same_stand_together_the_most_first() -> None:
+    other, third = (replace(MISSING, code=f"SL9{i}", name=f"rule-{i}", lacks="the anatomy is not known") for i in range(2))
+    given = report(MISSING, other, third)
+    said = "the anatomy is not known: rule-0, rule-1 log_z was not recorded: output-logit-drift"
+    assert said in " ".join(str(given).split())
+    page = given.to_html()
+    assert page.count("the anatomy is not known") == 1 and page.index("rule-1") < page.index("log_z was not recorded")
+
+
+def test_a_log_that_tells_nothing_of_the_model_counts_no_parameters(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("step,loss\n" + "".join(f"{i},{3 - i / 100}\n" for i in range(100)))
+    for form in (str(postmortem(log)), postmortem(log).to_html()):
+        assert "0 of 0" not in form and "does not say what of the model was looked at" in form
 
 
 def test_names_from_a_log_are_not_read_as_markup() -> None:

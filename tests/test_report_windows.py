@@ -129,7 +129,7 @@ def test_headline_and_lists_begin_with_the_gravest(order: tuple[Incident, ...]) 
     worst = max(order, key=lambda i: i.magnitude)
     told = tuple(replace(i, explanation=f"loss rose, {i.magnitude:g} sigma") for i in order)
     report = Report("postmortem", (subject(*told),))
-    assert report.verdict.startswith("loss rose, 69 sigma;") and report.verdict.endswith("spike of loss at step " + str(min(order, key=lambda i: i.magnitude).peak_step))
+    assert report.verdict.startswith("loss rose, 69 sigma;") and report.verdict.endswith("spike of loss at step " + str(min(order, key=lambda i: i.magnitude).start_step))
     for form in ("text", "html", "line"):
         stream = io.StringIO()
         report.write(stream, form)

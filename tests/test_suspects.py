@@ -143,6 +143,11 @@ def test_unknown_names_what_is_excluded() -> None:
     assert {"fp16-overflow", "masked-rows", "stale-second-moment"} <= set(told.removeprefix("excluded: ").split(", "))
 
 
+def test_what_is_excluded_is_said_once() -> None:
+    for made in (cases.unexplained(), cases.learning_rate()):
+        assert str(report_of(made)).count("excluded: ") == 1
+
+
 def report_of(made: cases.Made) -> Report:
     subject = Subject(made.run.path, made.findings, run=made.run, incidents=(made.incident,), contexts=(made.case.context,))
     return Report("postmortem", (subject,), suspects_of(subject))

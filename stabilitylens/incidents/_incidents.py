@@ -41,6 +41,11 @@ def _steps_lost(found: Analysis, event: Event) -> int:
     return int(steps[min(event.end + 1, len(steps) - 1)] - steps[event.start])
 
 
+def _when(start: int, peak: int) -> str:
+    """From its first step to its highest."""
+    return f"at step {peak}" if peak <= start else f"from step {start} to step {peak}"
+
+
 def _ending(event: Event, cost: int, recovery: Recovery) -> str:
     if not event.back:
         return "and had not come back by the end of the record"
@@ -84,7 +89,8 @@ def incident(found: Analysis, event: Event, metric: str, kind: Kind, severity: S
         confidence=float(min(1 - 0.5 / max(event.clarity, 1.0) ** 2, np.exp(-event.alike))),
         explanation=(
             f"{metric} rose from {low:.4g} to {high:.4g} ({high - low:+.3g}, {event.sigma:.0f} sigma) "
-            f"at step {int(curve.steps[event.peak])} {_ending(event, cost, recovery)}{_alike(event, len(curve))}{_again(found, event)}."
+            f"{_when(int(curve.steps[event.start]), int(curve.steps[event.peak]))} "
+            f"{_ending(event, cost, recovery)}{_alike(event, len(curve))}{_again(found, event)}."
         ),
     )
 

@@ -102,7 +102,7 @@ def _count(incidents: Sequence[Incident]) -> str:
     """E.g. ``spike of loss at step 1003, outlier of loss (2 times)``, the gravest first; empty for none."""
     incidents = gravest_first(incidents)
     kinds = Counter((incident.kind.replace("_", " "), incident.metric) for incident in incidents)
-    first = {(i.kind.replace("_", " "), i.metric): i.peak_step for i in reversed(incidents)}
+    first = {(i.kind.replace("_", " "), i.metric): i.start_step for i in reversed(incidents)}
     parts = [
         f"{kind} of {metric} " + (f"({n} times)" if n > 1 else "throughout" if kind in THROUGHOUT else f"at step {first[kind, metric]}")
         for (kind, metric), n in list(kinds.items())[:KINDS]

@@ -18,6 +18,11 @@ def leading(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [entry for i, entry in enumerate(entries) if i == 0 or (i < SHOWN and entry["score"] >= LIKELY)]
 
 
+def first_of(entries: Iterable[dict[str, Any]]) -> dict[int, str]:
+    """The likeliest suspect of each incident that was asked about, by the incident's index in its run."""
+    return {index: entry["name"] for entry in entries for index in entry["incidents"]}
+
+
 def excluded(entries: Iterable[dict[str, Any]]) -> list[str]:
     """Names of those that something speaks against."""
     return [entry["name"] for entry in entries if entry["excluded"]]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stabilitylens.gravity import gravest_first
-from stabilitylens.reports._suspects import excluded, leading, untested
+from stabilitylens.reports._suspects import excluded, first_of, leading, untested
 
 if TYPE_CHECKING:
     from stabilitylens.report import Subject
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 SHOWN, MOVED = 3, 3
 
 
-def around(subject: Subject) -> Iterable[RenderableType]:
-    """Who moved first, what coincided, and what the log cannot show, of the gravest incidents."""
+def around(entries: list[dict[str, Any]], subject: Subject) -> Iterable[RenderableType]:
+    """Who moved first, what coincided, who is suspected first, and what the log cannot show, of the gravest incidents."""
     known = {id(i): c for i, c in zip(subject.incidents, subject.contexts, strict=False) if c is not None}
+    first = {id(subject.incidents[index]): name for index, name in first_of(entries).items()}
     for incident in [i for i in gravest_first(subject.incidents) if id(i) in known][:SHOWN]:
         context = known[id(incident)]
         lines = [Text(context.sentence)] if context.sentence else []
         lines += [Text(f"then {movement}") for movement in context.moved[1:MOVED]]
         lines += [Text(f"coincided: {event.text}") for event in context.coincident]
+        lines += [Text(f"first suspect: {first[id(incident)]}")] if id(incident) in first else []
         lines += [Text(sentence, style="dim") for sentence in context.cannot_show]
         head = Text(f"around the {incident.kind.replace('_', ' ')} at step {incident.start_step}", style="bold")
         yield Group(head, Padding(Group(*lines), (0, 0, 1, 2), expand=False))
@@ -60,5 +62,5 @@ def suspects(entries: list[dict[str, Any]], subject: Subject) -> Iterable[Render
         yield Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
     yield from (Text(f"not tested yet: {dump.calls[-1]} tries cures on step {dump.step}") for dump in untested(entries, subject))
     names = excluded(entries)
-    if names:
+    if names and all(entry["name"] != "unknown" for entry in leading(entries)):
         yield Text(f"excluded: {', '.join(names)}", style="dim")

@@ -21,7 +21,7 @@ from stabilitylens.reports._initial import rows
 from stabilitylens.reports._public import olmo_told
 from stabilitylens.reports._reporter import reporter
 from stabilitylens.reports._runs import LEADING, alike, gravest_runs
-from stabilitylens.reports._suspects import excluded, leading, untested
+from stabilitylens.reports._suspects import excluded, first_of, leading, untested
 from stabilitylens.reports._words import number, sentence, short_names
 from stabilitylens.reports.anatomy_svg import draw_svg
 
@@ -44,7 +44,7 @@ def write(report: Report, stream: TextIO) -> None:
     page = _environment().get_template("report.html.jinja").render(
         report=report, groups=groups, figures=data, data=embed(data), scripts=code, style=own("report.css"),
         names=short_names([subject.name for subject in report.subjects]), policy=policy(code), version=__version__, drawings=[_drawing(s.anatomy) for s in report.subjects],
-        suspected=suspected, listed=LISTED, order=gravest_runs(report.subjects), alike=alike(report.subjects), leading=LEADING, shown={(found["index"], entry["name"]) for found in suspected for entry in found["leading"]},
+        suspected=suspected, listed=LISTED, first=[first_of(entry for entry in report.suspects if entry["run"] == s.name) for s in report.subjects], order=gravest_runs(report.subjects), alike=alike(report.subjects), leading=LEADING, shown={(found["index"], entry["name"]) for found in suspected for entry in found["leading"]},
         initial=[list(rows(s.initial)) if s.initial is not None else [] for s in report.subjects],
     )
     stream.write(page)

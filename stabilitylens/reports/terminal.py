@@ -73,7 +73,7 @@ def _parts(subject: Subject, entries: list[dict[str, Any]], like: str | None) ->
         if len(subject.incidents) > LISTED:
             yield Text(f"and {len(subject.incidents) - LISTED} lesser ones; all of them are in --format json", style="dim")
         yield Text(olmo_told(subject) or "", style="dim")
-        yield from around(subject)
+        yield from around(entries, subject)
     if entries:
         yield _title("Suspects")
         yield from suspects(entries, subject)
@@ -172,10 +172,10 @@ def _not_fired(subject: Subject) -> Iterable[RenderableType]:
     if clear:
         yield _title("Clear")
         yield Text(", ".join(clear))
-    missing = subject.by_verdict("not_evaluated")
+    missing = subject.not_evaluated()
     if missing:
         yield _title("Not evaluated")
-        yield from (Text(f"{finding.name}: {finding.lacks}") for finding in missing)
+        yield from (Text.assemble((lacks, "bold"), f": {', '.join(finding.name for finding in group)}") for lacks, group in missing.items())
 
 
 def _quiet(subject: Subject) -> Iterable[RenderableType]:
