@@ -145,7 +145,8 @@ def test_unknown_names_what_is_excluded() -> None:
 
 def test_what_is_excluded_is_said_once() -> None:
     for made in (cases.unexplained(), cases.learning_rate()):
-        assert str(report_of(made)).count("excluded: ") == 1
+        report = report_of(made)
+        assert [form.lower().count("excluded: ") for form in (str(report), report.to_html())] == [1, 1]
 
 
 def report_of(made: cases.Made) -> Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ def first_of(entries: Iterable[dict[str, Any]]) -> dict[int, str]:
     return {index: entry["name"] for entry in entries for index in entry["incidents"]}
 
 
-def excluded(entries: Iterable[dict[str, Any]]) -> list[str]:
-    """Names of those that something speaks against."""
+def excluded(entries: Sequence[dict[str, Any]]) -> list[str]:
+    """Names of those that something speaks against; none where the suspect unknown is shown, which lists them itself."""
+    if any(entry["name"] == "unknown" for entry in leading(entries)):
+        return []
     return [entry["name"] for entry in entries if entry["excluded"]]
 
 

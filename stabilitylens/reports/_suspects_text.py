@@ -62,5 +62,5 @@ def suspects(entries: list[dict[str, Any]], subject: Subject) -> Iterable[Render
         yield Group(head, Padding(Group(*body), (0, 0, 1, 2), expand=False))
     yield from (Text(f"not tested yet: {dump.calls[-1]} tries cures on step {dump.step}") for dump in untested(entries, subject))
     names = excluded(entries)
-    if names and all(entry["name"] != "unknown" for entry in leading(entries)):
+    if names:
         yield Text(f"excluded: {', '.join(names)}", style="dim")
