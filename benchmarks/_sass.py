@@ -52,8 +52,10 @@ def instructions(sass: str, tiles: int) -> float:
     if tiles == 1 or not loops:
         return _steps(after, 0, {stores[0]}) + _steps(after, stores[0], exits) - 1
     first, last = max(loops, key=lambda loop: sum(loop[0] <= s <= loop[1] for s in stores))
-    once = _steps(after, 0, {first}) + _steps(after, last, exits) - 2
-    return once / tiles + _steps(after, first, {last})
+    store = next(s for s in stores if first <= s <= last)
+    # a loop may be left elsewhere than where it goes back: the last tile leads through a store to the exit
+    once = _steps(after, 0, {first}) + _steps(after, first, {store}) + _steps(after, store, exits) - 3
+    return (once + (tiles - 1) * _steps(after, first, {last})) / tiles
 
 
 def operations(sass: str) -> Counter[str]:

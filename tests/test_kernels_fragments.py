@@ -1,4 +1,4 @@
-"""What the tensor cores are told to add up, run on 32 threads of Python by the layouts in the PTX manual."""
+"""What the tensor cores are told to add up, run on 32 threads of Python by the layouts in the PTX manual, and how bits compare."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def execute(source, registers):
             return np.ones((LANES, 2))
         return r[name] if name in r else np.full(LANES, int(name))
 
-    simple = {"shr": np.right_shift, "shl": np.left_shift, "and": np.bitwise_and, "add": np.add, "mul": np.multiply}
+    simple = {"shr": np.right_shift, "shl": np.left_shift, "and": np.bitwise_and, "add": np.add, "mul": np.multiply, "abs": np.abs, "max": np.fmax}
     for line in (part.strip(" {}") for part in re.split(r";", source)):
         if not line or line.startswith(".reg"):
             continue
@@ -121,3 +121,38 @@ def test_each_element_has_its_own_square(elements):
 def test_operands_are_as_many_as_the_places():
     assert _fragments._PLACES.value.count("f") == 8 and _fragments._BOTH_PLACES.value.count("f") == 16
     assert "$19" in _fragments._BF16_BOTH.value and "$20" not in _fragments._BF16_BOTH.value
+
+
+def magnitudes_by_asm(found, bits):
+    """Of pairs of bits, as the instructions for fp16 have them."""
+    with np.errstate(invalid="ignore"):
+        larger = execute(_fragments._LARGER.value, {"$0": found, "$1": found.view(np.float16), "$2": bits.view(np.float16)})["$0"]
+    return larger.view(np.uint16)
+
+
+def bf16(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def test_magnitudes_of_bf16_are_compared_as_fp16():
+    """Every number against the next smaller and larger ones and against distant ones, of either sign."""
+    plain = np.arange(0x7C01, dtype=np.uint16)  # what is finite as fp16, and its infinity
+    for move in (1, -1, 777, -12345):
+        other = np.roll(plain, move)
+        for signs in (0, 0x8000):
+            pairs = [np.resize(x, (LANES * 1000, 2)) for x in (plain, other | np.uint16(signs))]
+            larger = magnitudes_by_asm(*pairs)
+            assert np.array_equal(bf16(larger), np.maximum(bf16(pairs[0]), np.abs(bf16(pairs[1]))))
+
+
+def test_what_is_passed_over_has_a_square_that_is_not_finite():
+    beyond = np.arange(0x7C01, 0x8000, dtype=np.uint16)
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert not np.isfinite(np.square(bf16(beyond))).any()
+    kept = magnitudes_by_asm(np.full((len(beyond), 2), 7, np.uint16), np.stack([beyond, beyond | 0x8000], 1))
+    assert (kept == 7).all()
+
+
+def test_numbers_without_a_sign_are_in_the_order_of_their_bits():
+    bits = np.unique(np.random.default_rng(0).integers(0, 0x7F800001, 10000, dtype=np.int32))
+    assert (np.diff(bits.view(np.float32)) > 0).all()

@@ -10,7 +10,7 @@ from stabilitylens.kernels import moments
 from stabilitylens.kernels._byproducts import listen
 from stabilitylens.kernels._gpu import shapes
 
-NAMES = ("layer", "layer-bare", "rms-llama", "rms-llama-bias", "rms-gemma", "rms-bare", "add-rms", "add-layer")
+NAMES = ("layer", "layer-bare", "rms-llama", "rms-llama-bias", "rms-gemma", "rms-bare", "add-rms", "add-layer", "dyt", "derf")
 
 
 def several(monkeypatch, steps):

@@ -5,6 +5,11 @@ numbers of the product add up to 8 Σ whatever lies where. Sums of squares: in `
 mma.m16n8k8") a thread holds of the 16 x 8 matrix A the pairs at (row g, column 2t) and (g + 8, 2t), of the 8 x 8 matrix B
 the pair at (row 2t, column g), and of the product (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1), with g = lane // 4 and
 t = lane % 4. Each half of A is thus B for its own transpose, and has its rows' sums of squares where g is 2t or 2t + 1.
+
+Largest magnitudes: bits without the sign are in the order of the numbers whatever the format. So those of fp32 are compared
+as integers, of which sm_90 takes three at once, and those of bf16 as fp16, of which it takes three pairs, and their magnitudes
+for nothing. What is NaN as fp16 is 2^121 or more as bf16, or NaN: it is passed over, but its square is not finite, so that the
+kernels read again.
 """
 
 from typing import no_type_check
@@ -43,6 +48,7 @@ _READ = tl.constexpr(
     "mov.f32 $4, $1; mov.f32 $5, $1; mov.f32 $6, $1; mov.f32 $7, $1; selp.f32 $0, $8, $1, even; @odd add.f32 $0, $0, $9;"
     "selp.f32 $2, $14, $1, even; @odd add.f32 $2, $2, $15; }"
 )
+_LARGER = tl.constexpr("{ .reg .b32 a; abs.f16x2 a, $2; max.f16x2 $0, $1, a; }")
 _READ_PLACES = tl.constexpr(",".join(["=&f"] * 8 + ["f"] * 8))
 
 
@@ -82,14 +88,9 @@ def squares(products):
 
 @no_type_check
 @triton.jit
-def either(a, b, SMALLEST: tl.constexpr):
-    """Of two tensors the smaller elements, or the larger."""
-    if a.dtype == tl.bfloat16:
-        if SMALLEST:
-            return tl.inline_asm_elementwise("min.bf16x2 $0, $1, $2;", "=r,r,r", [a, b], dtype=tl.bfloat16, is_pure=True, pack=2)
-        else:
-            return tl.inline_asm_elementwise("max.bf16x2 $0, $1, $2;", "=r,r,r", [a, b], dtype=tl.bfloat16, is_pure=True, pack=2)
-    elif SMALLEST:
-        return tl.inline_asm_elementwise("min.f16x2 $0, $1, $2;", "=r,r,r", [a, b], dtype=tl.float16, is_pure=True, pack=2)
+def larger_magnitudes(found, t):
+    """The larger of what was found, as bits, and of the magnitudes of ``t``, whose sign is 0 where it is of fp32."""
+    if t.dtype == tl.float32:
+        return tl.inline_asm_elementwise("max.s32 $0, $1, $2;", "=r,r,r", [found, t], dtype=tl.int32, is_pure=True, pack=1)
     else:
-        return tl.inline_asm_elementwise("max.f16x2 $0, $1, $2;", "=r,r,r", [a, b], dtype=tl.float16, is_pure=True, pack=2)
+        return tl.inline_asm_elementwise(_LARGER, "=r,r,r", [found, t], dtype=tl.int16, is_pure=True, pack=2)

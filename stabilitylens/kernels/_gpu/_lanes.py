@@ -49,18 +49,18 @@ def _add_add(a, b, c, d):
 
 @no_type_check
 @triton.jit
-def _add_thrice_max_twice(a, b, c, d, e, f, g, h, i, j):
-    return a + f, b + g, c + h, tl.maximum(d, i), tl.maximum(e, j)
+def _add_four(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
 
 
 @no_type_check
 @triton.jit
-def sums_and_maxima(a, b, c, d, e):
-    """Of vectors, in one reduction: three sums and two maxima."""
+def four_sums(a, b, c, d):
+    """Of vectors, in one reduction."""
     if INTERPRETED:
-        return tl.sum(a, 0), tl.sum(b, 0), tl.sum(c, 0), tl.max(d, 0), tl.max(e, 0)
+        return tl.sum(a, 0), tl.sum(b, 0), tl.sum(c, 0), tl.sum(d, 0)
     else:
-        return tl.reduce((a, b, c, d, e), 0, _add_thrice_max_twice)
+        return tl.reduce((a, b, c, d), 0, _add_four)
 
 
 @no_type_check
@@ -115,8 +115,8 @@ def squares_or_scaled(x):
 @no_type_check
 @triton.jit
 def load_row_vector(pointer, columns, D: tl.constexpr, BLOCK: tl.constexpr):
-    """A parameter as one fp32 row, shape (1, BLOCK)."""
-    if D == BLOCK:
+    """A part of a parameter as one fp32 row, shape (1, BLOCK)."""
+    if D % BLOCK == 0:
         return tl.load(pointer + columns).to(tl.float32)[None, :]
     else:
         return tl.load(pointer + columns, mask=columns < D, other=0.0).to(tl.float32)[None, :]

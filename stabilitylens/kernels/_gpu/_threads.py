@@ -1,4 +1,4 @@
-"""Sums and extremes of what one thread holds of a tile, added up over tiles: only after the last do numbers cross threads.
+"""Sums and largest magnitudes of what one thread holds of a tile, added up over tiles: only after the last do numbers cross threads.
 
 A tile that was read 16 bytes at a time, V elements, lies in registers as (blocks of a cluster, reads, threads, V) of its
 elements in order. Where it does not, every function here gives the same, only not as fast. On NVIDIA's GPUs 16-bit
@@ -87,37 +87,44 @@ def sums_of_thread(sums, squares):
 
 @no_type_check
 @triton.jit
-def no_extremes(dtype: tl.constexpr, THREADS: tl.constexpr, PAIRS: tl.constexpr):
-    """The largest and the smallest of nothing, or 0: where pairs are compared, as two elements a thread."""
-    if PAIRS and not INTERPRETED and dtype != tl.float32:
-        return tl.zeros([THREADS, 2], dtype), tl.zeros([THREADS, 2], dtype)
+def no_largest(dtype: tl.constexpr, THREADS: tl.constexpr, PAIRS: tl.constexpr):
+    """The largest magnitude of nothing; on NVIDIA's GPUs as bits, of 16 bits those of two elements a thread."""
+    if not PAIRS or INTERPRETED:
+        return tl.zeros([THREADS, 1], tl.float32)
+    elif dtype == tl.float32:
+        return tl.zeros([THREADS, 1], tl.int32)
     else:
-        return tl.zeros([THREADS, 1], tl.float32), tl.zeros([THREADS, 1], tl.float32)
+        return tl.zeros([THREADS, 2], tl.int16)
 
 
 @no_type_check
 @triton.jit
-def _extreme(t, found, SMALLEST: tl.constexpr):
-    """One pair after the other, since on sm_90 three are compared at once."""
+def _one_by_one(t, found):
+    """In a chain, since on sm_90 three are compared at once."""
     if t.shape[1] == found.shape[1]:
-        return _fragments.either(found, t, SMALLEST)
+        return _fragments.larger_magnitudes(found, t)
     else:
         a, b = halves(t)
-        return _extreme(b, _extreme(a, found, SMALLEST), SMALLEST)
+        return _one_by_one(b, _one_by_one(a, found))
 
 
 @no_type_check
 @triton.jit
-def extremes(t, high, low):
-    """The largest and the smallest of each thread, of what was found before and what it holds; or the largest magnitude and 0."""
-    if high.shape[1] == 2:
-        return _extreme(t, high, False), _extreme(t, low, True)
+def add_largest(t, found):
+    """The largest magnitudes of each thread, of what was found before and what it holds."""
+    if found.dtype == tl.float32:
+        return tl.maximum(found, tl.max(tl.abs(t.to(tl.float32)), 1)[:, None])
+    elif found.dtype == tl.int32 and t.shape[1] > 1:
+        a, b = halves(t)
+        return _one_by_one(tl.maximum(tl.abs(a), tl.abs(b)), found)
     else:
-        return tl.maximum(high, tl.max(tl.abs(t.to(tl.float32)), 1)[:, None]), low
+        return _one_by_one(tl.abs(t) if found.dtype == tl.int32 else t, found)
 
 
 @no_type_check
 @triton.jit
-def largest_of_thread(high, low):
-    """Largest magnitude of each thread, in fp32."""
-    return tl.max(tl.maximum(high.to(tl.float32), -low.to(tl.float32)), 1)
+def largest_of_all(found, dtype: tl.constexpr):
+    """Largest magnitude of all threads, in fp32; as integers, whose maximum a warp finds in one instruction."""
+    if found.dtype != tl.float32:
+        found = found.to(dtype, bitcast=True).to(tl.float32)
+    return tl.max(tl.max(found, 1).to(tl.int32, bitcast=True), 0).to(tl.float32, bitcast=True)

@@ -1,9 +1,9 @@
 """The forward of LayerNorm and RMSNorm with Moments of what goes in and what comes out.
 
 A program normalises several tiles, so that a thread's sums cross threads once. It writes five numbers each of input and
-output: Σ, Σ², that of rows whose squares would overflow as Σ(x/2^80)², the largest magnitude, NaN and Inf. Only where Σ²
-shows that something is huge or not finite are its tiles read again. Of an output in fp32, or on AMD's GPUs, the sums are of what
-is rounded last.
+output: Σ, Σ², that of rows whose squares would overflow as Σ(x/2^80)², the largest magnitude, NaN and Inf. Its tiles are
+read again only where Σ² shows that something is huge or not finite, or where the last tile has rows that there are not. Of an
+output in fp32, or on AMD's GPUs, the sums are of what is rounded last.
 """
 
 from typing import no_type_check
@@ -13,19 +13,19 @@ import triton.language as tl
 
 from stabilitylens.kernels._gpu._lanes import (
     PLAIN,
+    four_sums,
     is_nonfinite,
     offsets,
     squares_or_scaled,
     store_moments,
-    sums_and_maxima,
 )
 from stabilitylens.kernels._gpu._threads import (
+    add_largest,
     add_sums,
     add_sums_and_squares,
     by_thread,
-    extremes,
-    largest_of_thread,
-    no_extremes,
+    largest_of_all,
+    no_largest,
     no_sums,
     sums_of_thread,
 )
@@ -71,12 +71,12 @@ def observe_tiles(
     row_total = tl.zeros([ROWS], tl.float32)
     sums, squares = no_sums(X.dtype.element_ty, ALL, EACH, PAIRS)
     out_sums, out_squares = no_sums(Y.dtype.element_ty, ALL, EACH, PAIRS)
-    high, low = no_extremes(X.dtype.element_ty, ALL, PAIRS)
-    out_high, out_low = no_extremes(Y.dtype.element_ty, ALL, PAIRS)
+    largest = no_largest(X.dtype.element_ty, ALL, PAIRS)
+    out_largest = no_largest(Y.dtype.element_ty, ALL, PAIRS)
     for tile in range(first, last):
         read, x = load_tile(tile, X, R, S, M, x_row, x_col, r_row, r_col, D, BLOCK, ROWS, ALIGN, UNIT, ADD, ADD_ROUNDED)
         read = by_thread(read, THREADS, CLUSTERS, V)
-        high, low = extremes(read, high, low)
+        largest = add_largest(read, largest)
         if not CENTRED:
             sums = add_sums(read, by_thread(x, THREADS, CLUSTERS, V), sums)
         out, z, row_sum, row_power = normalise_tile(
@@ -84,25 +84,18 @@ def observe_tiles(
         )  # fmt: skip
         power += row_power
         row_total += row_sum
-        if HAS_B and ROWS > 1:
-            if (tile + 1) * ROWS > M:
-                there = (tile * ROWS + tl.arange(0, ROWS) < M)[:, None]
-                z = tl.where(there, z, 0.0)
-                out = tl.where(there, out, 0.0).to(Y.dtype.element_ty)
         out = by_thread(out, THREADS, CLUSTERS, V)
-        out_high, out_low = extremes(out, out_high, out_low)
+        out_largest = add_largest(out, out_largest)
         out_sums, out_squares = add_sums_and_squares(out, by_thread(z, THREADS, CLUSTERS, V), out_sums, out_squares)
-    total, _ = sums_of_thread(sums, squares)
-    out_total, out_square = sums_of_thread(out_sums, out_squares)
-    largest, out_largest = largest_of_thread(high, low), largest_of_thread(out_high, out_low)
-    total, out_total, out_square, largest, out_largest = sums_and_maxima(total, out_total, out_square, largest, out_largest)
+    total, _, out_total, out_square = four_sums(*sums_of_thread(sums, squares), *sums_of_thread(out_sums, out_squares))
+    largest, out_largest = largest_of_all(largest, X.dtype.element_ty), largest_of_all(out_largest, Y.dtype.element_ty)
     if CENTRED:
         total = tl.sum(row_total, 0)
     square = tl.sum(power, 0)
     store_moments(place, total, square, 0.0, largest, 0.0)
     store_moments(place + 5, out_total, out_square, 0.0, out_largest, 0.0)
-    # also NaN fails a comparison
-    if not (square <= PLAIN and out_square <= PLAIN and is_nonfinite(out_largest) == 0):
+    # also NaN fails a comparison; of rows that there are not biases were added up
+    if not (square <= PLAIN and out_square <= PLAIN and is_nonfinite(out_largest) == 0 and (last * ROWS <= M or not HAS_B)):
         tl.debug_barrier()
         columns = tl.arange(0, BLOCK)
         if ADD:

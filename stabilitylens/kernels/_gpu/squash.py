@@ -39,14 +39,24 @@ def squashed(h, ERF: tl.constexpr, FAST: tl.constexpr):
 
 @no_type_check
 @triton.jit
+def _inside(rows, columns, M, D: tl.constexpr, BLOCK: tl.constexpr):
+    """Which elements of a tile there are; where tiles fill the rows only whole rows may be missing."""
+    if D % BLOCK == 0:
+        return (rows < M)[:, None]
+    else:
+        return (rows < M)[:, None] & (columns < D)[None, :]
+
+
+@no_type_check
+@triton.jit
 def squash_tile(
     tile, columns, X, alpha, shift, w, b, Y, M, x_row, x_col,
-    D: tl.constexpr, ROWS: tl.constexpr, ALIGN: tl.constexpr, UNIT: tl.constexpr,
+    D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, ALIGN: tl.constexpr, UNIT: tl.constexpr,
     ERF: tl.constexpr, FAST: tl.constexpr, HAS_S: tl.constexpr, HAS_B: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS rows of some columns: what was read, what was stored, and that before it was rounded; zero where there is nothing."""
+    """A tile of ROWS rows of some columns: what was read, what was stored, and that before it was rounded, zero past the end of a row."""
     rows = tile * ROWS + tl.arange(0, ROWS)
-    inside = (rows < M)[:, None] & (columns < D)[None, :]
+    inside = _inside(rows, columns, M, D, BLOCK)
     x = tl.load(X + offsets(rows, columns, x_row, x_col, ALIGN, UNIT), mask=inside, other=0.0)
     h = x.to(tl.float32) * alpha
     if HAS_S:
@@ -56,19 +66,21 @@ def squash_tile(
         y += b
     out = rounded(y, Y.dtype.element_ty)
     tl.store(Y + rows.to(tl.int64)[:, None] * D + columns[None, :], out, mask=inside)
-    return x, tl.where(inside, out, 0.0), tl.where(inside, y, 0.0)
+    if D % BLOCK != 0:
+        out, y = tl.where(inside, out, 0.0).to(out.dtype), tl.where(inside, y, 0.0)
+    return x, out, y
 
 
 @no_type_check
 @triton.jit
-def constants(ALPHA, SHIFT, W, B, columns, D: tl.constexpr, HAS_S: tl.constexpr, HAS_B: tl.constexpr):
+def constants(ALPHA, SHIFT, W, B, columns, D: tl.constexpr, BLOCK: tl.constexpr, HAS_S: tl.constexpr, HAS_B: tl.constexpr):
     """α, s, and gain and bias of some columns, in fp32."""
     shift, b = 0.0, 0.0
     if HAS_S:
         shift = tl.load(SHIFT).to(tl.float32)
     if HAS_B:
-        b = load_row_vector(B, columns, D, 0)
-    return tl.load(ALPHA).to(tl.float32), shift, load_row_vector(W, columns, D, 0), b
+        b = load_row_vector(B, columns, D, BLOCK)
+    return tl.load(ALPHA).to(tl.float32), shift, load_row_vector(W, columns, D, BLOCK), b
 
 
 @no_type_check
@@ -80,5 +92,5 @@ def squash_forward(
 ):  # fmt: skip
     """A tile of ROWS rows and BLOCK columns a program."""
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    alpha, shift, w, b = constants(ALPHA, SHIFT, W, B, columns, D, HAS_S, HAS_B)
-    squash_tile(tl.program_id(0), columns, X, alpha, shift, w, b, Y, M, x_row, x_col, D, ROWS, ALIGN, UNIT, ERF, FAST, HAS_S, HAS_B)
+    alpha, shift, w, b = constants(ALPHA, SHIFT, W, B, columns, D, BLOCK, HAS_S, HAS_B)
+    squash_tile(tl.program_id(0), columns, X, alpha, shift, w, b, Y, M, x_row, x_col, D, BLOCK, ROWS, ALIGN, UNIT, ERF, FAST, HAS_S, HAS_B)

@@ -23,7 +23,7 @@ def squash_backward(
     shift = 0.0
     if HAS_S:
         shift = tl.load(SHIFT).to(tl.float32)
-    w = load_row_vector(W, columns, D, 0)
+    w = load_row_vector(W, columns, D, BLOCK)
     dw = tl.zeros([ROWS, BLOCK], tl.float32)
     db = tl.zeros([ROWS, BLOCK], tl.float32)
     da = tl.zeros([ROWS, BLOCK], tl.float32)

@@ -5,13 +5,13 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from stabilitylens.kernels._gpu._lanes import PLAIN, is_nonfinite, store_moments, sums_and_maxima
+from stabilitylens.kernels._gpu._lanes import PLAIN, four_sums, is_nonfinite, store_moments
 from stabilitylens.kernels._gpu._threads import (
+    add_largest,
     add_sums_and_squares,
     by_thread,
-    extremes,
-    largest_of_thread,
-    no_extremes,
+    largest_of_all,
+    no_largest,
     no_sums,
     sums_of_thread,
 )
@@ -36,26 +36,22 @@ def squash_observed(
     last = tl.minimum(first + steps, tl.cdiv(M, ROWS))
     sums, squares = no_sums(X.dtype.element_ty, THREADS, EACH, PAIRS)
     out_sums, out_squares = no_sums(Y.dtype.element_ty, THREADS, EACH, PAIRS)
-    high, low = no_extremes(X.dtype.element_ty, THREADS, PAIRS)
-    out_high, out_low = no_extremes(Y.dtype.element_ty, THREADS, PAIRS)
+    largest = no_largest(X.dtype.element_ty, THREADS, PAIRS)
+    out_largest = no_largest(Y.dtype.element_ty, THREADS, PAIRS)
+    alpha, shift, w, b = constants(ALPHA, SHIFT, W, B, columns, D, BLOCK, HAS_S, HAS_B)
     for tile in range(first, last):
-        alpha, shift, w, b = constants(ALPHA, SHIFT, W, B, columns, D, HAS_S, HAS_B)
-        read, out, y = squash_tile(tile, columns, X, alpha, shift, w, b, Y, M, x_row, x_col, D, ROWS, ALIGN, UNIT, ERF, FAST, HAS_S, HAS_B)
+        read, out, y = squash_tile(tile, columns, X, alpha, shift, w, b, Y, M, x_row, x_col, D, BLOCK, ROWS, ALIGN, UNIT, ERF, FAST, HAS_S, HAS_B)
         read, out, y = by_thread(read, THREADS, 1, V), by_thread(out, THREADS, 1, V), by_thread(y, THREADS, 1, V)
-        high, low = extremes(read, high, low)
-        out_high, out_low = extremes(out, out_high, out_low)
+        largest = add_largest(read, largest)
+        out_largest = add_largest(out, out_largest)
         sums, squares = add_sums_and_squares(read, read.to(tl.float32), sums, squares)
         out_sums, out_squares = add_sums_and_squares(out, y, out_sums, out_squares)
-    total, square = sums_of_thread(sums, squares)
-    out_total, out_square = sums_of_thread(out_sums, out_squares)
-    total, out_total, out_square, largest, out_largest = sums_and_maxima(
-        total, out_total, out_square, largest_of_thread(high, low), largest_of_thread(out_high, out_low)
-    )  # fmt: skip
-    square = tl.sum(square, 0)
+    total, square, out_total, out_square = four_sums(*sums_of_thread(sums, squares), *sums_of_thread(out_sums, out_squares))
+    largest, out_largest = largest_of_all(largest, X.dtype.element_ty), largest_of_all(out_largest, Y.dtype.element_ty)
     store_moments(place, total, square, 0.0, largest, 0.0)
     store_moments(place + 5, out_total, out_square, 0.0, out_largest, 0.0)
-    # also NaN fails a comparison
-    if not (square <= PLAIN and out_square <= PLAIN and is_nonfinite(out_largest) == 0):
+    # also NaN fails a comparison; of rows that there are not outputs were added up
+    if not (square <= PLAIN and out_square <= PLAIN and is_nonfinite(out_largest) == 0 and last * ROWS <= M):
         tl.debug_barrier()
         moments_again(X, place, columns, first, last, M, x_row, x_col, D, ROWS, ALIGN, UNIT)
         moments_again(Y, place + 5, columns, first, last, M, D, 1, D, ROWS, 1, True)
