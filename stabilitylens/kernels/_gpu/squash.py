@@ -4,8 +4,22 @@ from typing import no_type_check
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 from stabilitylens.kernels._gpu._lanes import INTERPRETED, load_row_vector, offsets, rounded
+
+#: -2 / ln 2
+SLOPE = tl.constexpr(-2.8853900817779268)
+
+
+@no_type_check
+@triton.jit
+def _ratio(a, b):
+    """a / b for b from 1 to 2, where the division that is not scaled for denominators near overflow is as exact."""
+    if INTERPRETED:
+        return a / b
+    else:
+        return libdevice.fast_dividef(a, b)
 
 
 @no_type_check
@@ -16,8 +30,8 @@ def tanh(x, FAST: tl.constexpr):
         return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
     else:
         a = tl.abs(x)
-        e = tl.exp(-2.0 * a)
-        large = (1.0 - e) / (1.0 + e)
+        e = tl.exp2(a * SLOPE)
+        large = _ratio(1.0 - e, 1.0 + e)
         s = x * x
         small = a * (1.0 + s * (-0.33333333 + s * (0.13333333 + s * (-0.05396825 + s * 0.02186949))))
         y = tl.where(a < 0.25, small, large)
