@@ -5,8 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out="${1:-gpu-kernels}"
+source benchmarks/gpu_ready.sh triton
 mkdir -p "$out"
-python -c 'import torch, sys; sys.exit(0 if torch.cuda.is_available() else "torch sees no GPU here: run this on a machine with one")'
-python -c 'import triton' 2>/dev/null || { echo "triton is not installed: pip install triton" >&2; exit 1; }
 export -n TRITON_INTERPRET 2>/dev/null || true
 timeout 450 python -m benchmarks.gpu_kernels --out "$out" 2>&1 | tee "$out/table.txt"

@@ -64,6 +64,10 @@ def __getattr__(name: str) -> Any:
             raise ModuleNotFoundError(
                 f"stabilitylens.{name} needs PyTorch: pip install 'stabilitylens[torch]'", name="torch"
             ) from error
+        if error.name == "stabilitylens.hooks":
+            raise ModuleNotFoundError(
+                f"stabilitylens.{name} needs an installed package, and this is its source folder: run pip install -e . in it", name=error.name
+            ) from error
         raise
 
 
