@@ -29,7 +29,7 @@ def _reached(jumps: list[float], values: list[float]) -> float:
 def _quantities(table: Table) -> Numbers:
     curves = {beta2: at(table, f"β2 = {beta2}", "adam_rms") for beta2 in BETAS}
     deviations = [abs(y / closed(x, beta2) - 1) for beta2, (xs, ys) in curves.items() for x, y in zip(xs, ys, strict=True)]
-    out = {f"largest_{beta2}": ys[-1] for beta2, (_, ys) in curves.items()}
+    out = {f"largest_{beta2}": dict(zip(*curve, strict=True))[1000.0] for beta2, curve in curves.items()}
     jumps = [_reached(*curves[beta2]) for beta2 in BETAS[1:]]
     return out | {"deviation": max(deviations), "least_jump": min(jumps), "most_jump": max(jumps)}
 
