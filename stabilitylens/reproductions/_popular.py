@@ -40,7 +40,7 @@ POPULAR = (
         "Xiong et al. 2020 found that Post-LN's early gradients vanish.",
         "They found that its gradients near the output are large whatever the depth, hence the warm-up "
         "(https://arxiv.org/abs/2002.04745). Vanishing early gradients are the subject of Mix-LN (https://arxiv.org/abs/2412.13795).",
-        (("gradients-at-init", "post_slope"), ("gradients-at-init", "pre_slope"), ("post-ln-warm-up", "post_gain_6")),
+        (("gradients-at-init", "post_slope"), ("gradients-at-init", "pre_slope"), ("post-ln-warm-up", "post_gain")),
     ),
     Popular(
         "Gemma 2 is a Pre-LN model.",
@@ -66,7 +66,7 @@ POPULAR = (
     Popular(
         "The norms of queries and keys grow with depth.",
         "They grow during training and with the learning rate; at the start deep layers have those of early ones.",
-        (("attention-logit-growth", "query_growth"), ("attention-logit-growth", "query_depth")),
+        (("attention-logit-growth", "query_growth"), ("attention-logit-growth", "query_lr"), ("attention-logit-growth", "query_depth")),
     ),
     Popular(
         "GPT models are the ones with LayerNorm.",
@@ -75,9 +75,9 @@ POPULAR = (
     ),
     Popular(
         "From 30 layers on a model needs Pre-LN and QK-Norm, from 60 on Peri-LN.",
-        "No source is known for either number; this package calls such thresholds heuristic. What is measured here at six, twelve and "
-        "sixty layers are the numbers below.",
-        (("post-ln-warm-up", "post_gain_6"), ("post-ln-warm-up", "depth"), ("periodic-norm", "against_peri")),
+        "No source is known for either number; this package calls such thresholds heuristic. What is measured here, of 6 to 24 "
+        "layers with Post-LN and of 60 with a periodic norm and with Peri-LN, does not test either.",
+        (("post-ln-warm-up", "learned"), ("post-ln-warm-up", "depth"), ("periodic-norm", "against_peri")),
     ),
     Popular(
         "Norms take a large part of a training step.",
