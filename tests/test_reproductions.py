@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,12 +17,10 @@ from typer.testing import CliRunner
 from stabilitylens.cli import app
 from stabilitylens.errors import BadInput
 from stabilitylens.reproductions import CLAIMS, Claim, Expect, Ledger, Outcome, Plan, chosen, reproduce, verdict
-from stabilitylens.reproductions._choices import Choices
 from stabilitylens.reproductions._claim import Numbers, Picture, Table
 from stabilitylens.reproductions._markdown import cell
 from stabilitylens.reproductions._popular import POPULAR, Popular
 from stabilitylens.reproductions._store import what_measures
-from stabilitylens.reproductions._training import Trial
 
 #: a third of the ledger that needs no long training; the others run by `stabilitylens reproduce all --quick`
 FAST = (
@@ -64,38 +61,6 @@ def test_a_third_of_the_ledger_in_its_quick_form(name: str, tmp_path: Path):
     assert not entry.reason and entry.verdict in ("reproduced", "partly", "mis-stated")
     assert {o.expect.quantity for o in entry.outcomes} == {e.quantity for e in CLAIMS[name].expects}
     assert all(math.isfinite(v) or v > 0 for o in entry.outcomes for v in o.values)
-
-
-def changed(claim: Claim, change: Callable[[str, Any], Any], cells: tuple[str, ...] = (), seeds: int = 1) -> Claim:
-    """The claim with another set-up, fewer seeds, and only some cells."""
-    other = claim.with_cells(change)
-    kept = {n: c for n, c in other.quick.cells.items() if not cells or n.startswith(cells)}
-    return replace(other, quick=replace(other.quick, cells=kept, seeds=seeds))
-
-
-def test_pre_ln_swapped_for_post_ln_is_not_reproduced(tmp_path: Path):
-    def small(name: str, cell: Choices) -> Choices:
-        return replace(cell, width=32)
-
-    def swapped(name: str, cell: Choices) -> Choices:
-        return replace(small(name, cell), placement="post" if cell.placement == "pre" else cell.placement)
-
-    claim, cells = CLAIMS["gradients-at-init"], ("post@4", "post@16", "pre@4", "pre@16", "peri@4", "peri@16")
-    (entry,) = reproduce([changed(claim, swapped, cells)], "quick", tmp_path, workers=1).entries
-    slopes = {o.expect.quantity: o.values[0] for o in entry.outcomes}
-    assert entry.verdict == "not reproduced" and slopes["pre_slope"] > -0.4
-    (control,) = reproduce([changed(claim, small, cells)], "quick", tmp_path / "control", workers=1).entries
-    assert next(o.values[0] for o in control.outcomes if o.expect.quantity == "pre_slope") < -0.35
-
-
-def test_qk_norm_removed_is_not_reproduced(tmp_path: Path):
-    def removed(name: str, trial: Trial) -> Trial:
-        return replace(trial, steps=60, warmup=6, choices=replace(trial.choices, qk_norm=False, depth=2, context=32))
-
-    claim = changed(CLAIMS["attention-logit-growth"], removed, ("base@0.1", "qk_norm@0.1"))
-    (entry,) = reproduce([claim], "quick", tmp_path, workers=1).entries
-    held = {o.expect.quantity: o.held for o in entry.outcomes}
-    assert entry.verdict == "not reproduced" and not held["qk_norm_logit"] and not held["control_fires"]
 
 
 def outcome(role: str, *values: float) -> Outcome:
