@@ -95,7 +95,7 @@ def test_rules_fire_at_the_right_arms_and_stay_silent_at_their_controls(code: st
 
 
 #: of set-ups, what makes them long, and how little of it tells whether the seed decides
-SHORTEST = {"steps": 11, "warmup": 2, "epochs": 1, "before": 3, "after": 3, "every": 5, "depth": 1, "least": 100}
+SHORTEST = {"steps": 11, "warmup": 2, "epochs": 1, "before": 3, "after": 3, "every": 5, "depth": 1, "least": 100, "batch": 32}
 #: times are never the same twice
 TIMED = ("rms-norm-speed",)
 #: these only train and read the record, as post-ln-warm-up does, which stands for them
@@ -116,7 +116,7 @@ def shortest(cell: Any) -> Any:
 
 @pytest.mark.parametrize("claim", [c for c in CLAIMS if c.quick.seeds > 1 and c.name not in TIMED + ALIKE], ids=lambda claim: claim.name)
 def test_a_measurement_depends_on_its_seed_alone(claim: Claim, tmp_path: Path):
-    cell, found = shortest(list(claim.quick.cells.values())[-1]), []
+    cell, found = shortest(next(iter(claim.quick.cells.values()))), []
     for state in (1, 2):
         torch.manual_seed(state)
         found.append(claim.measure(cell, 7, tmp_path / str(state)))
