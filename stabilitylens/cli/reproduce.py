@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stabilitylens.cli._output import OutputOption, pour
 from stabilitylens.errors import BadInput
+
+if TYPE_CHECKING:
+    from stabilitylens.reproductions._claim import Mode
 
 FOLDER = Path("reproductions")
 
@@ -27,12 +33,13 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="[NAME…|all]", help="Claims to run; all of them are listed where none is named.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick/--full", help="Small models and few steps, or the full plan.")] = True,
-    out: Annotated[Path, typer.Option("--out", help="Folder for recordings and results; what is there is not run again.")] = FOLDER,
+    out: Annotated[Path, typer.Option("--out", help="Folder for recordings and results; what is there is not run again, unless the code or torch or numpy changed.")] = FOLDER,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
     scale: Annotated[
         int | None,
         typer.Option(
             metavar="WIDTH",
+            min=1,
             help="The same claim with its widest models this wide, on a GPU where there is one; expectations stay. Under "
             "`torchrun --nproc-per-node N -m stabilitylens reproduce …` measurements are dealt over the ranks.",
         ),
@@ -57,15 +64,43 @@ def reproduce(
         return
     if form is Form.MARKDOWN and output is None:
         raise BadInput("the markdown page has pictures beside it; give it a file, as in -o claims.md")
+    if output is not None:
+        _refuse_unwritable(output)
     from rich.console import Console
 
     console = Console(stderr=True, quiet=Ranks.here().rank > 0)
-    ledger = run(chosen(names, wide=scale is not None), "quick" if quick else "full", out, workers=workers, console=console, scale=scale)
+    mode: Mode = "quick" if quick else "full"
+    try:
+        ledger = run(chosen(names, wide=scale is not None), mode, out, workers=workers, console=console, scale=scale)
+    except KeyboardInterrupt:
+        console.print(f"stabilitylens: interrupted; what was measured is stored in {out}, run the same command to go on", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
     if Ranks.here().rank > 0:
         return
     if form is Form.MARKDOWN and output is not None:
-        write_page(ledger, output)
+        write_page(ledger, output, _command(names, mode, scale, output))
     else:
         pour(lambda stream: write(ledger, stream, as_json=form is Form.JSON), output, page=False)
     if any(entry.verdict == "not run" for entry in ledger.entries):
         raise typer.Exit(1)
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Before anything is measured, for the ledger is written at the end."""
+    folder = output.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent  # the others are made for the page
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(f"cannot write {output}: {error.strerror}; give -o a file in a folder that can be written") from error
+    if output.is_dir():
+        raise BadInput(f"cannot write {output}, which is a folder; give -o a file")
+
+
+def _command(names: Sequence[str], mode: Mode, scale: int | None, output: Path) -> str:
+    """What made the page, without the folders of this machine."""
+    path = os.path.relpath(output)
+    shown = output.name if path.startswith(os.pardir) else path
+    return " ".join(["stabilitylens reproduce", *names, f"--{mode}", *([f"--scale {scale}"] if scale else []), f"--format markdown -o {shown}"])

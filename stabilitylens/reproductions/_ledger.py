@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
-import os
-import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from stabilitylens.errors import BadInput
 from stabilitylens.reproductions._claim import Claim, Expect, Mode, Numbers, Picture
+from stabilitylens.reproductions._origin import Origin
 from stabilitylens.reproductions._verdict import Outcome, Verdict
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class Entry:
 
     Attributes:
         cells: what was measured, one value a seed, by cell and number.
-        seconds: processor time of all its measurements.
+        seconds: processor time of all its measurements; ``origin``: when, where and with what they were made.
         reason: why it could not be run, where it could not.
     """
 
@@ -42,6 +37,7 @@ class Entry:
     cells: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)
     seconds: float = 0.0
     reason: str = ""
+    origin: Origin = Origin()
     picture: Picture | None = None
 
     @property
@@ -60,19 +56,27 @@ class Entry:
         own = _numbers(data)
         found = tuple(Outcome(Expect(**o["expect"]), tuple(o["values"])) for o in own.pop("outcomes"))
         picture = own.pop("picture")
-        return cls(**own, outcomes=found, picture=Picture(**picture) if picture else None)
+        origin = Origin.from_dict(own.pop("origin"))
+        return cls(**own, outcomes=found, picture=Picture(**picture) if picture else None, origin=origin)
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All entries of one go, with date, machine and versions; ``scale`` is the width of widened models."""
+    """Entries that were measured by the same kind of plan; ``scale`` is the width of widened models."""
 
     mode: Mode
     entries: tuple[Entry, ...]
-    date: str
-    machine: str
-    versions: Mapping[str, str]
     scale: int | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """When, where and with what all of it was measured."""
+        return Origin.over(entry.origin for entry in self.entries)
+
+    def over(self, older: Ledger) -> Ledger:
+        """This one with the entries of an older one that it has not, by name."""
+        entries = {entry.name: entry for entry in (*older.entries, *self.entries)}
+        return replace(self, entries=tuple(entries[name] for name in sorted(entries)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what is not finite is a string (``"nan"``, ``"inf"``), for JSON has no such numbers."""
@@ -94,15 +98,6 @@ class Ledger:
             return cls(entries=entries, **data)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(f"{path} is no ledger of reproductions; run `stabilitylens reproduce all` to make one") from error
-
-
-def here(mode: Mode, entries: tuple[Entry, ...], scale: int | None, device: torch.device) -> Ledger:
-    """A ledger of today and of this machine."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
-    if device.type == "cuda":
-        machine = f"{torch.cuda.get_device_name(device)}, {machine}"
-    return Ledger(mode, entries, today, machine, {name: version(name) for name in ("stabilitylens", "torch", "numpy")}, scale)
 
 
 def _strings(value: Any) -> Any:

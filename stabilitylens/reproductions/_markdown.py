@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stabilitylens.errors import BadInput
 from stabilitylens.reproductions._ledger import Entry, Ledger
 from stabilitylens.reproductions._popular import POPULAR, Popular
 from stabilitylens.reproductions._svg import draw
@@ -19,25 +20,26 @@ expectation or the set-up was changed after a first result, its section says so.
 --scale WIDTH` the measurements are dealt over the ranks. Expectations and tolerances stay those of the small models."""
 
 
-def page(ledger: Ledger) -> str:
-    """All of the page."""
-    versions = ", ".join(f"{name} {number}" for name, number in ledger.versions.items())
+def page(ledger: Ledger, command: str) -> str:
+    """All of the page, which names the command that made it."""
     kind = plans(ledger) + (" (small models, few steps), not the full ones" if ledger.mode == "quick" and not ledger.scale else "")
-    scale = f" --scale {ledger.scale}" if ledger.scale else ""
-    command = f"`stabilitylens reproduce all --{ledger.mode}{scale} --format markdown -o docs/claims.md`"
-    intro = f"Run on {ledger.date} with the **{kind}**, on {ledger.machine}, with {versions}: {tally(ledger)}. Made by {command}."
-    rows = [f"| [{e.name}](#{e.name}) | {e.summary} | **{e.verdict}** | {e.seconds:.0f} |" for e in ledger.entries]
-    table = ["| claim | what | verdict | processor seconds |", "|---|---|---|---|", *rows]
-    said = ["## What is often said", "", *(line for each in POPULAR for line in _answer(each, ledger))]
+    origin = str(ledger.origin)
+    intro = f"{origin[:1].upper()}{origin[1:]}, with the **{kind}**: {tally(ledger)}. Made by `{command}`."
+    rows = [f"| [{e.name}](#{e.name}) | {cell(e.says)} | **{e.verdict}** | {e.seconds:.0f} |" for e in ledger.entries]
+    table = ["| claim | as published | verdict on it | processor seconds |", "|---|---|---|---|", *rows]
+    answers = [line for each in POPULAR for line in _answer(each, ledger)]
+    said = ["## What is often said", "", *answers] if answers else []
     return "\n".join(["# Claims", "", intro, "", HOW, "", *table, "", *said, *(part for e in ledger.entries for part in _section(e))])
 
 
 def _answer(popular: Popular, ledger: Ledger) -> list[str]:
-    """A popular statement, what holds instead, and what was measured of it."""
+    """A popular statement, what holds instead, and what was measured of it; nothing where not all of that is on the page."""
+    entries = {entry.name: entry for entry in ledger.entries if entry.outcomes}
+    if any(name not in entries for name, _ in popular.evidence):
+        return []
     lines = [f"**“{popular.said}”** {popular.instead}", ""]
-    entries = {entry.name: entry for entry in ledger.entries}
     for name, quantity in popular.evidence:
-        found = [o for o in entries[name].outcomes if o.expect.quantity == quantity] if name in entries else []
+        found = [o for o in entries[name].outcomes if o.expect.quantity == quantity]
         lines += [f"- [{name}](#{name}), {cell(o.expect.text)}: {measured(o)}, expected {expected(o.expect)}: {agreement(o)}" for o in found]
     return [*lines, ""]
 
@@ -53,7 +55,7 @@ def _section(entry: Entry) -> list[str]:
     title = f"measured, {seeds} seeds: median (range)" if seeds > 1 else "measured"
     table = [f"| quantity | role | expected | {title} | as expected |", "|---|---|---|---|---|", *rows]
     picture = f"![{entry.name}]({(PICTURES / entry.name).as_posix()}.svg)"
-    return [*head, f"- Needs a bigger machine: {entry.bigger}", "", *table, "", picture, ""]
+    return [*head, f"- Measured: {entry.origin.days}", f"- Needs a bigger machine: {entry.bigger}", "", *table, "", picture, ""]
 
 
 def cell(text: str) -> str:
@@ -61,11 +63,18 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def write_page(ledger: Ledger, path: Path) -> None:
-    """Write the page to ``path`` and the pictures beside it."""
+def write_page(ledger: Ledger, path: Path, command: str) -> None:
+    """Write the page to ``path`` and the pictures beside it.
+
+    Raises:
+        BadInput: they can't be written.
+    """
     folder = path.parent / PICTURES
-    folder.mkdir(parents=True, exist_ok=True)
-    for entry in ledger.entries:
-        if entry.outcomes:
-            (folder / f"{entry.name}.svg").write_text(draw(entry), encoding="utf-8")
-    path.write_text(page(ledger), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for entry in ledger.entries:
+            if entry.outcomes:
+                (folder / f"{entry.name}.svg").write_text(draw(entry), encoding="utf-8")
+        path.write_text(page(ledger, command), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write {path} and the pictures beside it: {error.strerror}; give -o a file elsewhere") from error

@@ -28,6 +28,11 @@ class Ranks:
         return cls(*(int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))))
 
     @property
+    def group(self) -> str:
+        """What the ranks of one torchrun have in common, and no other run at the same time has."""
+        return ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"))
+
+    @property
     def device(self) -> torch.device:
         """A GPU of its own, where there are GPUs."""
         return torch.device("cuda", self.local) if torch.cuda.is_available() else torch.device("cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from stabilitylens.errors import BadInput
@@ -19,15 +20,29 @@ def scaled(claim: Claim, mode: Mode, width: int) -> Claim:
     Raises:
         BadInput: the claim has no reference Transformer, or a width is no whole number of heads.
     """
+    if width < 1:
+        raise BadInput(f"no model can be {width} wide; give --scale a positive width")
     if not has_width(claim):
         raise BadInput(f"{claim.name} trains no Transformer that could be widened; run it without --scale")
-    wide = _wide(claim.plan(mode), width)
+    plan = claim.plan(mode)
+    wide = _wide(plan, width)
+    if wide is None:
+        step = next(step for step in range(1, _widest(plan) + 1) if _wide(plan, step) is not None)
+        raise BadInput(f"{claim.name} can't be made {width} wide with whole heads in all its models; take a multiple of {step}, or leave it out")
     return dataclasses.replace(claim, quick=wide) if mode == "quick" else dataclasses.replace(claim, full=wide)
 
 
-def _wide(plan: Plan, width: int) -> Plan:
-    own = max(choices.width for cell in plan.cells.values() for choices in _models(cell))
-    return dataclasses.replace(plan, cells={name: _widened(cell, width / own) for name, cell in plan.cells.items()})
+def _widest(plan: Plan) -> int:
+    return max(choices.width for cell in plan.cells.values() for choices in _models(cell))
+
+
+def _wide(plan: Plan, width: int) -> Plan | None:
+    """None where a width or a number of heads would not be whole."""
+    factor = Fraction(width, _widest(plan))
+    try:
+        return dataclasses.replace(plan, cells={name: _widened(cell, factor) for name, cell in plan.cells.items()})
+    except (ArithmeticError, BadInput):
+        return None
 
 
 def has_width(claim: Claim) -> bool:
@@ -51,7 +66,7 @@ def _parts(cell: Any) -> dict[Any, Any]:
     return {}
 
 
-def _widened(cell: Any, factor: float) -> Any:
+def _widened(cell: Any, factor: Fraction) -> Any:
     if isinstance(cell, Choices):
         return _wider(cell, factor)
     parts = {key: _widened(part, factor) for key, part in _parts(cell).items()}
@@ -60,10 +75,13 @@ def _widened(cell: Any, factor: float) -> Any:
     return dataclasses.replace(cell, **parts) if parts else cell
 
 
-def _wider(choices: Choices, factor: float) -> Choices:
-    more = 1 if choices.base_width else factor
-    width, heads, kv_heads = choices.width * factor, choices.heads * more, (choices.kv_heads or 0) * more
-    if any(count != int(count) for count in (width, heads, kv_heads)) or min(width, heads) < 1:
-        step = choices.width // choices.heads
-        raise BadInput(f"a model of width {choices.width} can't be made {factor:g} times as wide; take a multiple of {step}")
-    return dataclasses.replace(choices, width=int(width), heads=int(heads), kv_heads=int(kv_heads) or None)
+def _wider(choices: Choices, factor: Fraction) -> Choices:
+    more = Fraction(1) if choices.base_width else factor
+    width, heads, kv_heads = (_whole(n) for n in (choices.width * factor, choices.heads * more, (choices.kv_heads or 0) * more))
+    return dataclasses.replace(choices, width=width, heads=heads, kv_heads=kv_heads or None)
+
+
+def _whole(count: Fraction) -> int:
+    if count.denominator > 1:
+        raise ArithmeticError(f"{count} is not whole")
+    return int(count)

@@ -9,13 +9,15 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stabilitylens import __version__
 from stabilitylens.reproductions._claim import Claim, Mode, Numbers
+from stabilitylens.reproductions._origin import Origin
+from stabilitylens.reproductions._place import device
 
 #: modules of this folder that claims measure with
 SHARED = ("_alone", "_choices", "_data", "_initial", "_model", "_parts", "_place", "_training")
@@ -36,6 +38,45 @@ def what_measures(source: str) -> str:
 def _shared() -> str:
     paths = (Path(__file__).with_name(f"{name}.py") for name in SHARED)
     return "".join(what_measures(path.read_text(encoding="utf-8")) for path in paths)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement: of which set-up, in how many seconds of processor time, what came out, and where it comes from."""
+
+    fingerprint: str
+    seconds: float
+    numbers: Numbers
+    origin: Origin
+
+
+def _sum(found: Any) -> str:
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_result(path: Path) -> Result | None:
+    """A result as it was written; None where there is none, or where anything of it was lost or changed since."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found.pop("sum") != _sum(found):
+            return None
+        return Result(**found | {"origin": Origin.from_dict(found["origin"])})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Whole or not at all, with a sum that tells damage."""
+    found = asdict(result)
+    write_whole(path, json.dumps(found | {"sum": _sum(found)}))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Put a text in place of what is there, in one go."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 @dataclass(frozen=True)
@@ -76,22 +117,18 @@ class Job:
         setup = repr(self.claim.plan(self.mode).cells[self.cell])
         return hashlib.sha256(f"{__version__}{source}{setup}".encode()).hexdigest()[:16]
 
-    def stored(self) -> dict[str, Any] | None:
-        """What an earlier run measured with the same set-up; None where there is nothing whole."""
-        try:
-            found: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+    def stored(self) -> Result | None:
+        """What an earlier run measured with the same set-up and the same versions; None where there is nothing whole."""
+        found = read_result(self.result)
+        if found is None or found.fingerprint != self.fingerprint:
             return None
-        return found if found.get("fingerprint") == self.fingerprint else None
+        return found if found.origin.counts_as(Origin.now(device())) else None
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self) -> Result:
         """Measure and store."""
         began = time.process_time()
         cell = self.claim.plan(self.mode).cells[self.cell]
         numbers: Numbers = {k: float(v) for k, v in self.claim.measure(cell, self.seed, self.record).items()}
-        found = {"fingerprint": self.fingerprint, "seconds": time.process_time() - began, "numbers": numbers}
-        self.result.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.result.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.replace(self.result)  # whole or not at all
+        found = Result(self.fingerprint, time.process_time() - began, numbers, Origin.now(device()))
+        write_result(found, self.result)
         return found

@@ -14,6 +14,8 @@ from stabilitylens.reproductions._ledger import Entry
 from stabilitylens.reproductions._words import expected, place, scale_of
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 64, 130, 34, 40
+#: from one strip to the next
+ROW = 58
 #: Okabe and Ito's colours, told apart by colour-blind readers too
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -39,14 +41,19 @@ def _whole(height: int, parts: Sequence[str]) -> str:
     return _element("svg", "".join([ground, *parts]), xmlns="http://www.w3.org/2000/svg", **size, **font) + "\n"
 
 
-def _arms(entry: Entry, name: str) -> dict[str, list[tuple[float, float]]]:
-    """(x, median over seeds) by arm; what is not finite has no place in a curve."""
-    arms: dict[str, list[tuple[float, float]]] = {}
+#: x, and the smallest value, median and largest value over seeds
+Point = tuple[float, float, float, float]
+
+
+def _arms(entry: Entry, name: str) -> dict[str, list[Point]]:
+    """The points of each arm by rising x; what is not finite has no place in a curve."""
+    arms: dict[str, list[Point]] = {}
     for cell, numbers in entry.cells.items():
         arm, _, x = cell.partition("@")
-        y = float(np.median(numbers[name]))
-        if math.isfinite(y):
-            arms.setdefault(arm, []).append((float(x), y))
+        middle = float(np.median(numbers[name]))
+        if math.isfinite(middle):
+            seen = [y for y in numbers[name] if math.isfinite(y)]
+            arms.setdefault(arm, []).append((float(x), min(seen), middle, max(seen)))
     return {arm: sorted(points) for arm, points in arms.items()}
 
 
@@ -68,7 +75,7 @@ def _curves(entry: Entry, picture: Picture) -> str:
     points = [p for curve in arms.values() for p in curve]
     if not points:
         return _ranges(entry)
-    sx, sy = _axis([x for x, _ in points], True), _axis([y for _, y in points], picture.log_y)
+    sx, sy = _axis([x for x, *_ in points], True), _axis([y for _, *ys in points for y in ys], picture.log_y)
     across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def xy(x: float, y: float) -> tuple[float, float]:
@@ -78,28 +85,35 @@ def _curves(entry: Entry, picture: Picture) -> str:
     for tick in _ticks(sy):
         _, y = xy(sx[0], tick)
         out += [_element("path", d=f"M{LEFT} {y:.1f}h{across}", stroke="#ddd"), _text(LEFT - 6, y + 4, number(tick), "end")]
-    for tick in sorted({x for x, _ in points}):
+    for tick in sorted({x for x, *_ in points}):
         out.append(_text(xy(tick, sy[0])[0], HEIGHT - BOTTOM + 16, number(tick), "middle"))
     out += [_text(LEFT + across / 2, HEIGHT - 6, picture.x, "middle"), _text(4, 14, picture.y)]
     for i, (arm, curve) in enumerate(arms.items()):
-        colour, places = COLOURS[i % len(COLOURS)], [xy(*p) for p in curve]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-        out.append(_element("path", d=f"M{path}", fill="none", stroke=colour, stroke_width=2))
+        colour, places = COLOURS[i % len(COLOURS)], [xy(x, middle) for x, _, middle, _ in curve]
+        if any(low < high for _, low, _, high in curve):
+            around = [xy(x, low) for x, low, _, _ in curve] + [xy(x, high) for x, _, _, high in reversed(curve)]
+            out.append(_element("path", d=f"M{_path(around)}Z", fill=colour, fill_opacity="0.18", stroke=colour, stroke_opacity="0.18"))
+        out.append(_element("path", d=f"M{_path(places)}", fill="none", stroke=colour, stroke_width=2))
         out += [_element("circle", cx=x, cy=y, r=3, fill=colour) for x, y in places]
         out.append(_text(WIDTH - RIGHT + 10, TOP + 14 + 16 * i, arm, fill=colour))
     return _whole(HEIGHT, out)
 
 
+def _path(places: Sequence[tuple[float, float]]) -> str:
+    return "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+
+
 def _ranges(entry: Entry) -> str:
     out = []
     for i, outcome in enumerate(entry.outcomes):
-        scale, y = scale_of(outcome), 40 + 44 * i
+        scale, y = scale_of(outcome), 40 + ROW * i
         ends = [20 + (WIDTH - 40) * place(v, scale) for v in (outcome.expect.low, outcome.expect.high)]
         out.append(_text(20, y - 14, f"{outcome.expect.text}: expected {expected(outcome.expect)}"))
         out.append(_element("path", d=f"M20 {y}h{WIDTH - 40}", stroke="#ddd", stroke_width=8))
         out.append(_element("path", d=f"M{ends[0]:.1f} {y}H{max(ends[1], ends[0] + 2):.1f}", stroke="#9cc9a3", stroke_width=8))
+        out += [_text(20, y + 18, number(scale[0]), fill="#888"), _text(WIDTH - 20, y + 18, number(scale[1]), "end", "#888")]
         for value in outcome.values:
             if not math.isnan(value):
                 colour = COLOURS[0] if outcome.expect.holds(value) else COLOURS[1]
                 out.append(_element("circle", cx=20 + (WIDTH - 40) * place(value, scale), cy=y, r=4, fill=colour))
-    return _whole(20 + 44 * len(entry.outcomes), out)
+    return _whole(20 + ROW * len(entry.outcomes), out)

@@ -28,10 +28,10 @@ def _console(stream: TextIO) -> Console:
 def write_list(claims: Iterable[Claim], stream: TextIO) -> None:
     """Names and what they are about, with the budgets."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("claim", "what", "quick", "full"):
-        table.add_column(title, justify="left" if title in ("claim", "what") else "right", no_wrap=title == "claim")
+    for title in ("claim", "as published", "quick", "full"):
+        table.add_column(title, justify="left" if title in ("claim", "as published") else "right", no_wrap=title == "claim")
     for claim in claims:
-        table.add_row(claim.name, claim.summary, f"{claim.quick.seconds:.0f} s", f"{claim.full.seconds:.0f} s")
+        table.add_row(claim.name, claim.says, f"{claim.quick.seconds:.0f} s", f"{claim.full.seconds:.0f} s")
     console = _console(stream)
     console.print(table)
     console.print("Budgets are seconds of one quiet core, which all cores share. `stabilitylens reproduce NAME --quick` runs one, `all` all of them.")
@@ -51,8 +51,7 @@ def write(ledger: Ledger, stream: TextIO, *, as_json: bool = False) -> None:
             console.print(Padding(Text(entry.reason), (0, 0, 0, 2)))
         if entry.outcomes:
             console.print(Padding(_outcomes(entry), (0, 0, 0, 2)))
-    versions = ", ".join(f"{name} {number}" for name, number in ledger.versions.items())
-    console.print(f"{tally(ledger)}; {plans(ledger)}, {ledger.date}, {ledger.machine}, {versions}")
+    console.print(f"{tally(ledger)}; {plans(ledger)}, {ledger.origin}")
 
 
 def _outcomes(entry: Entry) -> Table:

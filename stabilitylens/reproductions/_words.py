@@ -17,11 +17,35 @@ VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "not reproduced", "mis-
 STRIP = 21
 
 
+def digits(value: float, count: int) -> str:
+    """As :func:`number` writes it with three significant digits, with more of them."""
+    if count == 3 or not math.isfinite(value):
+        return number(value)
+    return f"{float(f'{value:.{count}g}'):,.{max(count, 15)}g}" if 1 <= abs(value) < 1e15 else f"{value:.{count}g}"
+
+
+def bound(value: float) -> str:
+    """With as many digits as it has, up to ten: a bound is never rounded to another one."""
+    return next((text for text in (digits(value, n) for n in range(3, 10)) if _read(text) == value), digits(value, 10))
+
+
+def beside(value: float, expect: Expect) -> str:
+    """With three digits, or as many more as it takes to be on the same side of both bounds as the value is."""
+    bounds = [_read(bound(b)) for b in (expect.low, expect.high)]
+    sides = [(value > b, value < b) for b in bounds]
+    shown = (digits(value, n) for n in range(3, 18))
+    return next((text for text in shown if [(_read(text) > b, _read(text) < b) for b in bounds] == sides), f"{value:,.17g}")
+
+
+def _read(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
 def expected(expect: Expect) -> str:
-    """The range: ``-0.05 … 0.05``, ``≥ 10,000``, ``≤ 100``, ``65``."""
-    low, high = number(expect.low), number(expect.high)
+    """The range: ``-0.05 … 0.05``, ``≥ 10,000``, ``≤ 100``, ``65,536``."""
+    low, high = bound(expect.low), bound(expect.high)
     if expect.low == expect.high:
-        return f"{expect.low:,.10g}"
+        return low
     if math.isinf(expect.low):
         return f"≤ {high}"
     return f"≥ {low}" if math.isinf(expect.high) else f"{low} … {high}"
@@ -32,8 +56,7 @@ def measured(outcome: Outcome) -> str:
     values = [v for v in outcome.values if not math.isnan(v)]
     if not values:
         return "not observed"
-    middle = number(float(np.median(values)))
-    spread = [number(min(values)), number(max(values))]
+    middle, *spread = (beside(float(v), outcome.expect) for v in (np.median(values), min(values), max(values)))
     lost = f", {len(outcome.values) - len(values)} not observed" if len(values) < len(outcome.values) else ""
     return middle + (f" ({spread[0]} … {spread[1]})" if spread[0] != spread[1] else "") + lost
 
