@@ -53,7 +53,7 @@ def _losses(table: Table) -> Numbers:
     conclude=_losses,
     quick=Plan(_cells(SHORT, (6, 12)), seeds=3, seconds=95),
     full=Plan(_cells(LONG, (6, 12, 24)), seeds=3, seconds=900),
-    bigger="Depths of 50 and more, and the BLEU of a translation model, which the paper reports.",
+    bigger="Training long enough for 12 layers and more to learn with Post-LN at all, and the BLEU of a translation model, which the paper reports.",
     picture=Picture("loss", "loss at the end, nat", "layers", log_y=False),
 )
 def post_ln_warm_up(cell: Trial, seed: int, folder: Path) -> Numbers:
