@@ -84,17 +84,19 @@ def test_the_number_of_graphs_does_not_grow_with_the_blocks(tmp_path):
 
 
 @pytest.mark.slow
-def test_inductor(tmp_path):
+@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "bf16-autocast"])
+def test_inductor(autocast, tmp_path):
     make = functools.partial(Decoder, dropout=0.0)
     try:
-        bare = train(make, backend="inductor")
+        bare = train(make, backend="inductor", autocast=autocast)
     except Exception as error:
         if "compiler" in str(error).lower():
             pytest.skip("no C++ compiler is installed")
         raise
-    assert_equal(train(make, backend="inductor"), bare)
-    assert_equal(train(make, tmp_path, backend="inductor"), bare)
-    assert "max_attn_logit" in sl.load(tmp_path)
+    assert_equal(train(make, backend="inductor", autocast=autocast), bare)
+    for every in (1, 10**6):
+        assert_equal(train(make, tmp_path / str(every), every=every, backend="inductor", autocast=autocast), bare)
+    assert "max_attn_logit" in sl.load(tmp_path / "1")
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
