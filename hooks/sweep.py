@@ -53,7 +53,9 @@ class LRSensitivity:
         max_attn_logit: largest attention logit of the run; ``attn_entropy_ratio``: the sharpest layer's at the last
             sampled step. NaN where they were not observed.
         first_fired: the smallest learning rate at which each rule fired, by code: the early warning. Rules that fired at
-            none are not in it.
+            none are not in it, nor those of ``everywhere``.
+        everywhere: rules that say nothing about the learning rate, by code, with what they judge: ``the anatomy``, ``the
+            recipe``, or ``the recording`` where they fired at every learning rate.
         runs: the recordings.
     """
 
@@ -63,6 +65,7 @@ class LRSensitivity:
     max_attn_logit: Float[np.ndarray, " lr"]
     attn_entropy_ratio: Float[np.ndarray, " lr"]
     first_fired: Mapping[str, float]
+    everywhere: Mapping[str, str]
     runs: tuple[Run, ...] = field(repr=False)
 
     @property
@@ -74,9 +77,28 @@ class LRSensitivity:
         """
         return sensitivity(self.losses, self.initial_loss)
 
+    @property
+    def why_not(self) -> str:
+        """Why there is no value; empty where there is one."""
+        if not math.isnan(self.value):
+            return ""
+        if not math.isfinite(self.initial_loss):
+            return "the loss was not finite from the first step on"
+        if all(len(run["loss"].values) == 1 for run in self.runs):
+            return "each run took one step, so that its last loss is its first; data() has to give more batches"
+        return "no run ended below the initial loss; train longer, or at smaller learning rates"
+
     def __str__(self) -> str:
         fired = {lr: " ".join(code for code, first in self.first_fired.items() if first == lr) for lr in self.lrs}
         head = f"{'lr':>9} {'loss':>9} {'max logit':>10} {'entropy':>8}  rules that fire from here on"
         columns = zip(self.lrs, self.losses, self.max_attn_logit, self.attn_entropy_ratio, strict=True)
         rows = [f"{lr:>9.3g} {loss:>9.4g} {logit:>10.4g} {ratio:>8.3g}  {fired[lr]}" for lr, loss, logit, ratio in columns]
-        return "\n".join([head, *rows, f"LR sensitivity {self.value:.4g} nat, initial loss {self.initial_loss:.4g}"])
+        apart = [f"whatever the learning rate, of {what}: {' '.join(codes)}" for what, codes in self._apart().items()]
+        value = f"not defined: {self.why_not}" if self.why_not else f"{self.value:.4g} nat"
+        return "\n".join([head, *rows, *apart, f"LR sensitivity {value}, initial loss {self.initial_loss:.4g}"])
+
+    def _apart(self) -> dict[str, list[str]]:
+        judged: dict[str, list[str]] = {}
+        for code, what in self.everywhere.items():
+            judged.setdefault(what, []).append(code)
+        return judged
