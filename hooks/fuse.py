@@ -11,16 +11,18 @@ from torch import Tensor, nn
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.norm_forms import FORMS
 from stabilitylens.hooks.norm_listener import NormListener, tell_in_pytorch
-from stabilitylens.hooks.norm_probe import Fit, fit, is_eligible
+from stabilitylens.hooks.norm_probe import Fit, fit, is_eligible, signature
 from stabilitylens.kernels._byproducts import NOBODY, listen
 from stabilitylens.kernels._choice import uses_triton
+
+_OF_TORCH = frozenset(nn.Module().__dict__)
 
 
 @dataclass
 class _Plan:
     """How a fused module runs; a copy of a module is told of anew."""
 
-    fit: Fit
+    fit: Fit | None
     listener: NormListener | None = None
     layer: int = field(default=NOBODY)
 
@@ -31,59 +33,118 @@ class _Plan:
         return {"fit": self.fit, "listener": None, "layer": NOBODY}
 
 
-class FusedNorm(nn.Module):
-    """Mixed into the class of a norm layer; parameters, names and hooks stay the layer's own."""
+class Watched(nn.Module):
+    """Mixed into the class of a norm layer and of its parts: where something about it changes, its own forward runs again."""
 
     _fused: _Plan
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        old = self._parameters.get(name)
+        super().__setattr__(name, value)
+        alike = old is not None and isinstance(value, nn.Parameter) and value.shape == old.shape
+        if name not in _OF_TORCH and not alike:
+            self._fused.fit = None
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._fused.fit = None
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As torch's."""
+        super().register_parameter(name, param)
+        self._fused.fit = None
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """As torch's."""
+        super().register_buffer(name, tensor, persistent)
+        self._fused.fit = None
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """As torch's."""
+        super().add_module(name, module)
+        self._fused.fit = None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        made = _made(self)
+        if type(self) is not made:
+            return super().__reduce_ex__(protocol)
+        return _new, (made.__bases__[0], made.__bases__[1]), self.__dict__.copy()
+
+
+class FusedNorm(Watched):
+    """Mixed into the class of a norm layer; parameters, names and hooks stay the layer's own."""
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The layer's forward by the kernels; called in another way, or on another size, its own."""
-        plan = self._fused
-        x = args[0] if args else None
-        if len(args) != 1 or kwargs or not isinstance(x, Tensor) or not x.dim() or x.shape[-1] != plan.fit.d:
+        """The layer's forward by the kernels; called in another way, or on what it was not tried on, its own."""
+        plan, x = self._fused, args[0] if args else None
+        found = plan.fit
+        if found is None or len(args) != 1 or kwargs or not isinstance(x, Tensor):
             return super().forward(*args, **kwargs)
-        form = FORMS[plan.fit.form]
-        weight, bias = (None if n is None else self.get_parameter(n) for n in (plan.fit.weight, plan.fit.bias))
+        weight, bias = _parameter(self, found.weight), _parameter(self, found.bias)
+        gone = (weight is None) != (found.weight is None) or (bias is None) != (found.bias is None)
+        if gone or not found.covers(x, weight):
+            return super().forward(*args, **kwargs)
+        form = FORMS[found.form]
         if uses_triton(x, weight, bias):
-            return form.launch(x, weight, bias, plan.fit.eps, plan.layer)
-        y = form.formula(x, weight, bias, plan.fit.eps)
+            weight = weight if weight is None else weight.expand(found.d)
+            return form.launch(x, weight, bias, found.eps, plan.layer)
+        y = form.formula(x, weight, bias, found.eps)
         if not torch.compiler.is_compiling():
             tell_in_pytorch(plan.layer, x, y)
         return y
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return _new, (type(self).__mro__[2],), self.__dict__.copy()
+
+def _parameter(module: nn.Module, name: str | None) -> Tensor | None:
+    if name is None:
+        return None
+    owner, _, last = name.rpartition(".")
+    return (module.get_submodule(owner) if owner else module)._parameters.get(last)
 
 
-_CLASSES: dict[Any, type[nn.Module]] = {}
+_CLASSES: dict[tuple[type, type], type[nn.Module]] = {}
 
 
-def _fused_class(cls: type[nn.Module]) -> type[nn.Module]:
+def _class(mixin: type[Watched], cls: type[nn.Module]) -> type[nn.Module]:
     """The one class that fused layers of a class have."""
-    if cls not in _CLASSES:
-        _CLASSES[cls] = type(cls.__name__, (FusedNorm, cls), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__})
-    return _CLASSES[cls]
+    if (mixin, cls) not in _CLASSES:
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        _CLASSES[mixin, cls] = type(cls.__name__, (mixin, cls), names)
+    return _CLASSES[mixin, cls]
 
 
-def _new(cls: type[nn.Module]) -> nn.Module:
-    fused = _fused_class(cls)
-    return fused.__new__(fused)
+def _made(module: nn.Module) -> type:
+    """The class that was made for a watched module; others, as of a parametrization, may lie over it."""
+    return next(c for c in type(module).__mro__ if c in _CLASSES.values())
 
 
-def _signature(module: nn.Module) -> Any:
-    """What decides how a norm computes: class, plain attributes, shapes of parameters."""
-    parts = []
-    for inner in module.modules():
-        plain = {k: v for k, v in inner.__dict__.items() if isinstance(v, (bool, int, float, str, tuple, torch.Size)) and k != "training"}
-        shapes = {k: None if p is None else tuple(p.shape) for k, p in inner._parameters.items()}
-        parts.append((type(inner), repr(sorted(plain.items())), repr(shapes)))
-    return tuple(parts)
+def _new(mixin: type[Watched], cls: type[nn.Module]) -> nn.Module:
+    made = _class(mixin, cls)
+    return made.__new__(made)
 
 
 def _take(module: nn.Module, found: Fit) -> None:
     listener = NormListener(module)
-    module.__class__ = _fused_class(type(module))
-    module.__dict__["_fused"] = _Plan(found, listener, listen(listener))
+    plan = _Plan(found, listener, listen(listener))
+    for inner in module.modules():
+        inner.__class__ = _class(FusedNorm if inner is module else Watched, type(inner))
+        inner.__dict__["_fused"] = plan
+
+
+def _release(module: nn.Module) -> None:
+    """Its own class again, and those of its parts."""
+    for inner in [m for m in module.modules() if isinstance(m, Watched)]:
+        made, over = _made(inner), type(inner)
+        own: type = made.__bases__[1]
+        if over is not made:
+            bases = tuple(own if base is made else base for base in over.__bases__)
+            own = type(over.__name__, bases, {k: v for k, v in vars(over).items() if k not in ("__dict__", "__weakref__")})
+        inner.__class__ = own
+        inner.__dict__.pop("_fused", None)
+
+
+def _check(model: Any, name: str) -> None:
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{name}() needs a torch.nn.Module, not {f'the class {model.__name__}' if isinstance(model, type) else type(model).__name__}")
 
 
 def fuse_norms(model: nn.Module) -> tuple[str, ...]:
@@ -91,8 +152,10 @@ def fuse_norms(model: nn.Module) -> tuple[str, ...]:
 
     LayerNorm and RMSNorm layers of Hugging Face, timm, torch.nn, x-transformers and others are found by what they
     compute: a layer is taken where a known form gives its outputs and gradients in every element, in fp32, bf16
-    and fp16. In plain PyTorch (on the CPU) the results stay equal to the bit. On a GPU with Triton the kernels run
-    in the layer's rounding mode, sums in another order. Parameters, the state dict, hooks and the class' name stay.
+    and fp16, in training and in evaluation, on inputs of 1 to 5 axes. In plain PyTorch (on the CPU) the results stay
+    equal to the bit. On a GPU with Triton the kernels run in the layer's rounding mode, sums in another order.
+    Parameters, the state dict, hooks and the class' name stay. On what the layer was not tried on, and once one of its
+    attributes or parameters is replaced, its own forward runs; call ``fuse_norms`` again to have it tried again.
     While a lens samples a step, Moments of each layer's input, output and gradients go to its slots.
 
     Args:
@@ -104,17 +167,19 @@ def fuse_norms(model: nn.Module) -> tuple[str, ...]:
     Raises:
         BadInput: the model is no module.
     """
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"fuse_norms() needs a torch.nn.Module, not {type(model).__name__}")
+    _check(model, "fuse_norms")
+    for module in list(model.modules()):
+        if isinstance(module, FusedNorm) and module._fused.fit is None:
+            _release(module)
     known: dict[Any, Fit | None] = {}
-    names, taken = [], {inner for m in model.modules() if isinstance(m, FusedNorm) for inner in m.modules()}
+    names, taken = [], {inner for m in model.modules() if isinstance(m, Watched) for inner in m.modules()}
     for name, module in model.named_modules():
-        if module in taken or not is_eligible(module):
+        if module in taken or not is_eligible(module) or any(inner in taken for inner in module.modules()):
             continue
-        signature = _signature(module)
-        if signature not in known:
-            known[signature] = fit(module)
-        found = known[signature]
+        kind = signature(module)
+        if kind not in known:
+            known[kind] = fit(module)
+        found = known[kind]
         if found is not None:
             _take(module, found)
             taken.update(module.modules())
@@ -123,8 +188,12 @@ def fuse_norms(model: nn.Module) -> tuple[str, ...]:
 
 
 def unfuse(model: nn.Module) -> None:
-    """Give every layer that :func:`fuse_norms` took its own class and forward back."""
-    for module in model.modules():
+    """Give every layer that :func:`fuse_norms` took its own class and forward back.
+
+    Raises:
+        BadInput: the model is no module.
+    """
+    _check(model, "unfuse")
+    for module in list(model.modules()):
         if isinstance(module, FusedNorm):
-            module.__class__ = type(module).__mro__[2]
-            module.__dict__.pop("_fused", None)
+            _release(module)
