@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -279,7 +280,10 @@ def test_pictures_show_the_spread_and_the_ends(tmp_path: Path):
     same = {cell: {"value": [1.0, 1.0]} for cell in entry.cells}
     assert "fill-opacity" not in draw(replace(entry, cells=same))
     strip = draw(Entry.of(invented(1), "reproduced", outcomes=(Outcome(Expect("q", "a quantity", 10, 20), (12.0, 14.0)),)))
-    assert strip.count(">10 … 20<") == 0 and ">8.5<" in strip and ">21.5<" in strip
+    assert ">a quantity: expected 10 … 20<" in strip and ">8.5<" in strip and ">21.5<" in strip
+    long = Outcome(Expect("q", "a long quantity " * 20, 10, 20), (12.0,))
+    lines = re.findall(r">([^<>]+)</text>", draw(Entry.of(invented(1), "reproduced", outcomes=(long,))))
+    assert " ".join(lines).startswith(long.expect.text) and max(map(len, lines)) < 100
 
 
 def test_slips_in_names_and_widths_are_said():

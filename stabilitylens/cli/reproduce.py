@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -51,14 +52,15 @@ def reproduce(
 
     Stopped, it goes on where it was. Under torchrun the ranks share the work, and the first one writes. Exit code 1 where a claim could not be run.
     """
-    try:
-        from stabilitylens.reproductions import CLAIMS, chosen
-        from stabilitylens.reproductions import reproduce as run
-        from stabilitylens.reproductions._markdown import write_page
-        from stabilitylens.reproductions._ranks import Ranks
-        from stabilitylens.reproductions._text import write, write_list
-    except ModuleNotFoundError as error:
-        raise BadInput("claims are tested on models and need PyTorch: pip install 'stabilitylens[torch]'") from error
+    with _going_on(out):
+        try:
+            from stabilitylens.reproductions import CLAIMS, chosen
+            from stabilitylens.reproductions import reproduce as run
+            from stabilitylens.reproductions._markdown import write_page
+            from stabilitylens.reproductions._ranks import Ranks
+            from stabilitylens.reproductions._text import write, write_list
+        except ModuleNotFoundError as error:
+            raise BadInput("claims are tested on models and need PyTorch: pip install 'stabilitylens[torch]'") from error
     if not names:
         pour(lambda stream: write_list(CLAIMS, stream), output, page=False)
         return
@@ -70,11 +72,8 @@ def reproduce(
 
     console = Console(stderr=True, quiet=Ranks.here().rank > 0)
     mode: Mode = "quick" if quick else "full"
-    try:
+    with _going_on(out):
         ledger = run(chosen(names, wide=scale is not None), mode, out, workers=workers, console=console, scale=scale)
-    except KeyboardInterrupt:
-        console.print(f"stabilitylens: interrupted; what was measured is stored in {out}, run the same command to go on", highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
     if Ranks.here().rank > 0:
         return
     if form is Form.MARKDOWN and output is not None:
@@ -83,6 +82,17 @@ def reproduce(
         pour(lambda stream: write(ledger, stream, as_json=form is Form.JSON), output, page=False)
     if any(entry.verdict == "not run" for entry in ledger.entries):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _going_on(out: Path) -> Iterator[None]:
+    """Ctrl-C is a sentence, said by the first rank."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0":
+            typer.echo(f"stabilitylens: interrupted; what was measured is stored in {out}, run the same command to go on", err=True)
+        raise typer.Exit(130) from None
 
 
 def _refuse_unwritable(output: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from textwrap import wrap
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy as np
 from stabilitylens.reports._words import number
 from stabilitylens.reproductions._claim import Picture
 from stabilitylens.reproductions._ledger import Entry
+from stabilitylens.reproductions._verdict import Outcome
 from stabilitylens.reproductions._words import expected, place, scale_of
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 64, 130, 34, 40
-#: from one strip to the next
-ROW = 58
+#: height of a line of text, and how many characters it takes
+LINE, CHARACTERS = 14, 92
 #: Okabe and Ito's colours, told apart by colour-blind readers too
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -104,16 +106,28 @@ def _path(places: Sequence[tuple[float, float]]) -> str:
 
 
 def _ranges(entry: Entry) -> str:
-    out = []
-    for i, outcome in enumerate(entry.outcomes):
-        scale, y = scale_of(outcome), 40 + ROW * i
-        ends = [20 + (WIDTH - 40) * place(v, scale) for v in (outcome.expect.low, outcome.expect.high)]
-        out.append(_text(20, y - 14, f"{outcome.expect.text}: expected {expected(outcome.expect)}"))
-        out.append(_element("path", d=f"M20 {y}h{WIDTH - 40}", stroke="#ddd", stroke_width=8))
-        out.append(_element("path", d=f"M{ends[0]:.1f} {y}H{max(ends[1], ends[0] + 2):.1f}", stroke="#9cc9a3", stroke_width=8))
-        out += [_text(20, y + 18, number(scale[0]), fill="#888"), _text(WIDTH - 20, y + 18, number(scale[1]), "end", "#888")]
-        for value in outcome.values:
-            if not math.isnan(value):
-                colour = COLOURS[0] if outcome.expect.holds(value) else COLOURS[1]
-                out.append(_element("circle", cx=20 + (WIDTH - 40) * place(value, scale), cy=y, r=4, fill=colour))
-    return _whole(20 + ROW * len(entry.outcomes), out)
+    out, y = [], 10
+    for outcome in entry.outcomes:
+        for line in wrap(f"{outcome.expect.text}: expected {expected(outcome.expect)}", CHARACTERS):
+            y += LINE
+            out.append(_text(20, y, line))
+        out += _strip(outcome, y + LINE)
+        y += 3 * LINE
+    return _whole(y + 10, out)
+
+
+def _strip(outcome: Outcome, y: int) -> list[str]:
+    """The expected range, the seeds on it or beside it, and what its ends are."""
+    scale = scale_of(outcome)
+    low, high = (20 + (WIDTH - 40) * place(v, scale) for v in (outcome.expect.low, outcome.expect.high))
+    out = [
+        _element("path", d=f"M20 {y}h{WIDTH - 40}", stroke="#ddd", stroke_width=8),
+        _element("path", d=f"M{low:.1f} {y}H{max(high, low + 2):.1f}", stroke="#9cc9a3", stroke_width=8),
+        _text(20, y + 18, number(scale[0]), fill="#888"),
+        _text(WIDTH - 20, y + 18, number(scale[1]), "end", "#888"),
+    ]
+    for value in outcome.values:
+        if not math.isnan(value):
+            colour = COLOURS[0] if outcome.expect.holds(value) else COLOURS[1]
+            out.append(_element("circle", cx=20 + (WIDTH - 40) * place(value, scale), cy=y, r=4, fill=colour))
+    return out
