@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -16,8 +15,8 @@ from stabilitylens.anatomy import Anatomy
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.bare import UnknownShapes, bare_copy
 from stabilitylens.hooks.blackbox.options import BlackBox, options_of
-from stabilitylens.hooks.blackbox.randoms import put_back, random_state
 from stabilitylens.hooks.cadence import Every
+from stabilitylens.hooks.coverage import unread
 from stabilitylens.hooks.distributed import distributed
 from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.lens import Lens
@@ -77,20 +76,21 @@ def _check_told(model: nn.Module, scaler: Any, total_steps: Any, recipe: Any) ->
 
 
 def _anatomy(model: nn.Module, guard: Guard) -> Anatomy | None:
-    before = random_state(torch.device("cpu"))  # the model's forward may draw numbers of Python or NumPy
     try:
         from stabilitylens.hooks.anatomy import read_anatomy
 
         # to run the model itself could wait for processes that attach nothing
-        return read_anatomy(model if distributed() is None else bare_copy(model))
+        anatomy = read_anatomy(model if distributed() is None else bare_copy(model))
     except UnknownShapes as error:
         guard.say(f"the model's anatomy is not read: {error}")
         return None
     except Exception as error:
         guard.failed("reading the model's anatomy", error)
         return None
-    finally:
-        put_back(before, torch.device("cpu"))
+    why = unread(anatomy)
+    if why is not None:
+        guard.say(f"the model's anatomy is not read, so rules about it say nothing: {why}")
+    return anatomy
 
 
 def attach(

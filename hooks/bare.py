@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
+from collections.abc import Mapping
+from types import MethodType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +19,10 @@ _HOOKS = (
 )  # fmt: skip
 
 
+_REGISTERED = ("_parameters", "_buffers", "_modules")
+_MANY = 10_000  # modules in a list
+
+
 class UnknownShapes(ValueError):
     """The shapes of whole parameters can't be told from what a process holds."""
 
@@ -23,17 +31,45 @@ def bare_copy(model: nn.Module) -> nn.Module:
     """The model on the meta device, every parameter whole.
 
     What shards parameters or communicates by hooks, or by another class (FSDP2), is left out. A shared module stays
-    shared and so does a tied parameter. The model itself is not touched.
+    shared and so does a tied parameter; attributes that refer to its modules and weights refer to the copies. The model
+    itself is not touched; other objects are its own, which :func:`read_anatomy` leaves as they were.
 
     Raises:
         UnknownShapes: parameters are kept in flat parts of which no shape is known (FSDP1).
     """
-    return _module(model, {}, {})
+    done: dict[int, nn.Module] = {}
+    tensors: dict[int, Tensor] = {}
+    copy = _module(model, done, tensors)
+    copies = done | tensors
+    for module in done.values():
+        attributes = module.__dict__
+        attributes.update({n: _pointed(v, copies) for n, v in attributes.items() if n not in _REGISTERED})
+    return copy
+
+
+def _pointed(value: Any, done: Mapping[int, nn.Module | Tensor], depth: int = 3) -> Any:
+    """The same with copies for what was copied: an attribute may be a module or a weight, a list of them, or a bound method."""
+    if id(value) in done:
+        return done[id(value)]
+    if isinstance(value, MethodType):
+        owner = _pointed(value.__self__, done, 0)
+        return value if owner is value.__self__ else MethodType(value.__func__, owner)
+    if isinstance(value, functools.partial):
+        function, args, keywords = (_pointed(part, done, depth) for part in (value.func, value.args, value.keywords))
+        same = function is value.func and args is value.args and keywords is value.keywords
+        return value if same else functools.partial(function, *args, **keywords)
+    if depth and type(value) in (list, tuple, dict) and len(value) <= _MANY:
+        parts = list(value.values() if isinstance(value, dict) else value)
+        pointed = [_pointed(part, done, depth - 1) for part in parts]
+        if any(new is not old for new, old in zip(pointed, parts, strict=True)):
+            return dict(zip(value, pointed, strict=True)) if isinstance(value, dict) else type(value)(pointed)
+    return value
 
 
 def _module(module: nn.Module, done: dict[int, nn.Module], tensors: dict[int, Tensor]) -> nn.Module:
     if isinstance(module, DistributedDataParallel):
-        return _module(module.module, done, tensors)
+        done[id(module)] = _module(module.module, done, tensors)
+        return done[id(module)]
     if type(module).__name__ == "FullyShardedDataParallel":
         raise UnknownShapes("FSDP1 keeps its parameters in flat parts, of which no shape is known")
     if id(module) in done:

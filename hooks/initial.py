@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.anatomy.blocks import find_blocks
 from stabilitylens.hooks.anatomy.inputs import Call, candidates
+from stabilitylens.hooks.anatomy.unchanged import unchanged
 from stabilitylens.hooks.guard import Guard, LensWarning
 from stabilitylens.hooks.lens import Lens
 from stabilitylens.hooks.selection import selected
@@ -32,7 +33,8 @@ Loss = Callable[[Any], Tensor]
 def measure_initial(model: nn.Module, example_inputs: Any = None, loss: Loss | None = None) -> Run:
     """Run a copy of a model forward and backward once, and record what a lens sees of that.
 
-    The model itself is not run, and random state is left as it was. The copy is in eval mode, so that dropout plays no
+    The model itself is not run; random state, and what the copy shares with it, is left as it was, and hooks that were put
+    on it do not run. The copy is in eval mode, so that dropout plays no
     part, and its weights do not move.
 
     Args:
@@ -50,9 +52,10 @@ def measure_initial(model: nn.Module, example_inputs: Any = None, loss: Loss | N
             not run forward and backward on the inputs.
     """
     _check(model)
-    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
+    twin = _copied(model).eval()
+    # a copy still shares what is in the files of its classes, and hooks that are functions
+    with unchanged(twin), tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(0)
-        twin = _copied(model).eval()
         call = _first_call(twin, example_inputs)
         _record(twin, call, loss or _default_loss(twin, call), Path(folder))
         run = load(folder)

@@ -22,7 +22,7 @@ def audit(
     """Judge a model before it is trained.
 
     Args:
-        model: a ``torch.nn.Module``; it is run once, without gradients, and left as it was.
+        model: a ``torch.nn.Module``; it is run without the hooks that were put on it, and left as it was.
         example_inputs: what its forward takes; guessed from the model where None.
         recipe: a :class:`~stabilitylens.recipe.Recipe`, a dict of its fields, the optimizer, or the path of a
             recipe file or of a recorded run.

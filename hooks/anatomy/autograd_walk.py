@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -21,13 +22,14 @@ _LARGEST = 1 << 20  # elements of all inputs together; a forward that keeps its 
 _RENAMED = {"copy_slices": "copy", "copy_backwards": "copy"}
 
 
-def walk(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Graph | None:
+def walk(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], *modes: Any) -> Graph | None:
     """Run the model with gradients and return what autograd recorded, as :func:`~.trace.trace` would.
 
     Args:
         model: the model; its state is the caller's to protect.
         args: positional arguments of its forward.
         kwargs: keyword arguments of its forward.
+        modes: further context managers to run under.
 
     Returns:
         The graph; None where autograd does not see all of the model: frozen or sharded parameters, custom functions,
@@ -36,7 +38,10 @@ def walk(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Gr
     if not _can_be_walked(model, (args, kwargs)):
         return None
     args, kwargs = tree_map(_fed, (list(args), dict(kwargs)))
-    with torch.enable_grad(), _Timed(model) as modules:
+    with ExitStack() as stack:
+        modules = _Timed(model)
+        for mode in (torch.enable_grad(), *modes, modules):
+            stack.enter_context(mode)
         output = model(*args, **kwargs)
     functions = _functions(output)
     if not functions or any(isinstance(f, torch.autograd.function.BackwardCFunction) for f in functions):

@@ -20,6 +20,7 @@ from stabilitylens.hooks.anatomy.guess import GUESSES, guessing
 from stabilitylens.hooks.anatomy.inputs import Call, candidates
 from stabilitylens.hooks.anatomy.trace import trace
 from stabilitylens.hooks.anatomy.unchanged import unchanged
+from stabilitylens.hooks.anatomy.values import Values
 from stabilitylens.hooks.anatomy.within import from_within
 
 _CHECKED = (
@@ -38,9 +39,10 @@ _WHAT_TO_PASS = "pass example_inputs: a tensor, a tuple of arguments, or a dict 
 def read_anatomy(model: nn.Module, example_inputs: Any = None) -> Anatomy:
     """Tell norm placement, QK-Norm, soft-caps and the rest from the dataflow of one forward, using no names.
 
-    The model is run without gradients and in eval mode, and left as it was: flags, attributes, buffers and random
-    state. Where autograd sees all of it, it is run a second time with gradients, and fields in which that reading differs
-    are named in ``uncertain``. On the meta device nothing is computed and questions about values are answered with guesses.
+    The model is run without gradients, in eval mode and without the hooks that were put on it, and left as it was: flags,
+    attributes and the objects that they hold, weights, buffers, random states. Where autograd sees all of it, it is run a
+    second time with gradients, and fields in which that reading differs are named in ``uncertain``. On the meta device
+    nothing is computed and questions about values are answered with guesses.
 
     Args:
         model: any module; torch's data-parallel wrappers are looked through.
@@ -57,10 +59,10 @@ def read_anatomy(model: nn.Module, example_inputs: Any = None) -> Anatomy:
         raise BadInput(f"read_anatomy needs a torch.nn.Module and was given {type(model).__name__}; pass the model")
     while isinstance(model, DataParallel | DistributedDataParallel):
         model = model.module
-    with unchanged(model), torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+    with unchanged(model) as values, torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph, call, problem = _first_trace(model, example_inputs)
-        second = _second_graph(model, graph, call)
+        graph, call, problem = _first_trace(model, example_inputs, values)
+        second = _second_graph(model, graph, call, values)
     if graph is None:
         inner = from_within(model, problem, read_anatomy) if example_inputs is None else None
         return inner or _untraced(model, problem)
@@ -70,25 +72,25 @@ def read_anatomy(model: nn.Module, example_inputs: Any = None) -> Anatomy:
         return _untraced(model, f"its dataflow could not be read ({type(error).__name__}: {error})")
 
 
-def _first_trace(model: nn.Module, example_inputs: Any) -> tuple[Graph | None, Call, str]:
+def _first_trace(model: nn.Module, example_inputs: Any, values: Values) -> tuple[Graph | None, Call, str]:
     """The first forward that runs and on what, or None and what the first failure was."""
     problems = []
     on_meta = any(p.is_meta for p in model.parameters())
     for args, kwargs in candidates(model, example_inputs):
         for modes in [(guessing(*guess),) for guess in GUESSES] if on_meta else [()]:
             try:
-                return trace(model, args, kwargs, *modes), (args, kwargs), ""
+                return trace(model, args, kwargs, values, *modes), (args, kwargs), ""
             except Exception as error:
                 problems.append(f"its forward raised {type(error).__name__}: {_first_line(error)}")
     return None, ((), {}), problems[0] if problems else "no example inputs could be made up for its forward"
 
 
-def _second_graph(model: nn.Module, graph: Graph | None, call: Call) -> Graph | None:
+def _second_graph(model: nn.Module, graph: Graph | None, call: Call, values: Values) -> Graph | None:
     """The forward as autograd sees it; what is hidden from the trace has been probed and is hidden from it too."""
     if graph is None or any(node.hidden for node in graph.nodes):
         return None
     try:
-        return walk(model, *call)
+        return walk(model, *call, values)
     except Exception:  # a check that cannot be made says nothing
         return None
 

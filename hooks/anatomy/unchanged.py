@@ -1,44 +1,59 @@
-"""Run a model and leave it as it was."""
+"""Run a model and leave it as it was, with all that its forward writes to."""
 
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-_CONTAINERS = (list, dict, set, OrderedDict)
+from stabilitylens.hooks.anatomy.hushed import hushed
+from stabilitylens.hooks.anatomy.reach import Reach
+from stabilitylens.hooks.anatomy.values import Values
+from stabilitylens.hooks.blackbox.randoms import put_back, random_state
+
+_CPU = torch.device("cpu")
 
 
 @contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode, and on leaving restore flags, attributes, buffers and random state.
+def unchanged(model: nn.Module) -> Iterator[Values]:
+    """Put the model into eval mode without hooks, and on leaving restore it.
+
+    That is flags, attributes, containers and objects that they hold, what the code of its classes names in its file,
+    weights, buffers and random states; each in place.
 
     Args:
         model: its modules' own ``train`` and ``eval`` are not called, as they may do more than set a flag.
+
+    Yields:
+        The mode to run it under, which notices writes to its weights.
     """
     modules = list(model.modules())
-    before = [(module.__dict__, _copies(module)) for module in modules]
-    buffers = [(b, b._version, b.detach().clone()) for b in model.buffers()]
-    fast_path = torch.backends.mha.get_fastpath_enabled()
+    reach = Reach(modules)
+    values = Values(model.parameters(), model.buffers(), reach.tensors)
+    flags = [module.training for module in modules]
+    randoms = random_state(_CPU)
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+    fast_path, casts_kept = torch.backends.mha.get_fastpath_enabled(), torch.is_autocast_cache_enabled()
     with torch.random.fork_rng(devices=devices):
         try:
             for module in modules:
                 module.training = False
             torch.backends.mha.set_fastpath_enabled(False)
-            yield
+            torch.set_autocast_cache_enabled(False)  # a weight that is cast without gradients would be cast for good
+            with hushed(reach.modules):
+                yield values
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
+            torch.set_autocast_cache_enabled(casts_kept)
             _reshard(modules)
-            for attributes, saved in before:
-                _restore(attributes, saved)
-            for buffer, version, value in buffers:
-                _rewrite(buffer, version, value)
+            for module, flag in zip(modules, flags, strict=True):
+                module.__dict__["training"] = flag
+            reach.put_back()
+            values.put_back()
+            put_back(randoms, _CPU)
 
 
 def _reshard(modules: Iterable[nn.Module]) -> None:
@@ -47,27 +62,3 @@ def _reshard(modules: Iterable[nn.Module]) -> None:
     for module in modules:
         if loaded is not None and isinstance(module, loaded.FSDPModule):
             module.reshard()
-
-
-def _copies(module: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Each attribute with a shallow copy of what it holds, where it is a plain container."""
-    return {
-        name: (value, value.copy() if type(value) in _CONTAINERS else None)
-        for name, value in module.__dict__.items()
-    }
-
-
-def _restore(attributes: dict[str, Any], saved: dict[str, tuple[Any, Any]]) -> None:
-    for name in attributes.keys() - saved.keys():
-        del attributes[name]
-    for name, (value, content) in saved.items():
-        attributes[name] = value
-        if content is not None:
-            value.clear()
-            (value.extend if type(value) is list else value.update)(content)
-
-
-def _rewrite(buffer: Tensor, version: int, value: Tensor) -> None:
-    if buffer._version != version:
-        with torch.no_grad():
-            buffer.copy_(value)
