@@ -31,7 +31,7 @@ from stabilitylens.reproductions._popular import POPULAR
 from stabilitylens.reproductions._ranks import Ranks
 from stabilitylens.reproductions._scale import scaled
 from stabilitylens.reproductions._store import read_result, write_result
-from stabilitylens.reproductions._svg import draw
+from stabilitylens.reproductions._svg import _ticks, draw
 from stabilitylens.reproductions._text import write, write_list
 from stabilitylens.reproductions._words import expected, measured
 
@@ -293,3 +293,11 @@ def test_slips_in_names_and_widths_are_said():
         scaled(CLAIMS["output-norm-without-qk-norm"], "quick", 48)
     with pytest.raises(BadInput, match="positive width"):
         scaled(CLAIMS["output-norm-without-qk-norm"], "quick", 0)
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"),
+    [((4.3, 1.2e6, True), [1e1, 1e3, 1e5]), ((1e-9, 1.0, True), [1e-9, 1e-7, 1e-5, 1e-3, 1e-1]), ((2.0, 9.0, True), [2, 4, 6, 8]), ((-0.08, 0.33, False), [0, 0.1, 0.2, 0.3])],
+)
+def test_axes_bear_round_numbers(axis: tuple[float, float, bool], expected: list[float]) -> None:
+    assert [pytest.approx(tick) for tick in _ticks(axis)] == expected

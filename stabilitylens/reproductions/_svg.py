@@ -18,6 +18,8 @@ from stabilitylens.reproductions._words import expected, place, scale_of
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 260, 64, 130, 34, 40
 #: height of a line of text, and how many characters it takes
 LINE, CHARACTERS = 14, 92
+#: at most so many round numbers on an axis
+TICKS = 5
 #: Okabe and Ito's colours, told apart by colour-blind readers too
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -68,8 +70,15 @@ def _axis(values: Sequence[float], log: bool) -> tuple[float, float, bool]:
 
 
 def _ticks(scale: tuple[float, float, bool]) -> list[float]:
+    """Round numbers within an axis: powers of ten, where a logarithmic one has two of them, else multiples of 1, 2 or 5."""
     low, high, log = scale
-    return [float(v) for v in (np.geomspace(low, high, 4) if log else np.linspace(low, high, 4))]
+    decades = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1) if log else range(0)
+    if len(decades) > 1:
+        return [10.0**k for k in decades[:: math.ceil(len(decades) / TICKS)]]
+    least = (high - low) / TICKS
+    unit = 10.0 ** math.floor(math.log10(least))
+    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= least)
+    return [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _curves(entry: Entry, picture: Picture) -> str:
