@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stabilitylens.hooks.arrange import Arranged, as_heads, number, operands
+from stabilitylens.hooks.attention_call import Call, Resolved, aligned, projected
 from stabilitylens.hooks.functions import After, Function, named
-from stabilitylens.hooks.origins import Origin, OriginWatch, Overwritten
+from stabilitylens.hooks.origins import OriginWatch
 from stabilitylens.hooks.provenance import Provenance
-from stabilitylens.kernels.attention_statistics import Visibility
 
 SDPA = frozenset({F.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention})
 PRODUCTS = named("matmul", "__matmul__", "bmm", "einsum", "baddbmm")
@@ -36,8 +36,17 @@ CARRIERS = named(
     "add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "masked_fill", "masked_fill_", "where", "view",
     "reshape", "to", "float", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "dropout", "dropout_",
     "clamp", "max", "maximum", "nan_to_num", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "expand",
-    "cat", "concat", "__getitem__",
+    "__getitem__",
 )  # fmt: skip
+#: put columns beside those of a tensor of logits
+JOINS = named("cat", "concat")
+PADS = named("pad") | {torch._C._nn.pad}
+#: what a softmax is made of by hand
+EXPONENTIALS = named("exp", "exp_", "exp2", "exp2_")
+#: why a softmax is not read
+PIECES = "its softmax is not over one product of queries and keys, but over pieces put together"
+OTHER_AXIS = "its softmax is over another axis of a product than the last, which is not read"
+BY_HAND = "it takes exponentials of a product by hand, of which no softmax is read"
 #: bound a tensor of logits
 CAPS = named("tanh", "tanh_")
 #: change the layout of q or k and nothing else
@@ -45,53 +54,6 @@ LAYOUTS = named(
     "view", "reshape", "transpose", "permute", "contiguous", "flatten", "unflatten", "swapaxes", "movedim", "unbind",
     "chunk", "split", "__getitem__",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """An attention call as (batch, head, position, d) tensors; ``logits`` is the softmax's input where it is known."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor | None
-    scale: float
-    mask: Tensor | None = None
-    causal: bool = False
-    logits: Tensor | None = None
-    query_proj: Tensor | None = None
-    key_proj: Tensor | None = None
-    soft_cap: float | None = None
-    view: Visibility | None = None
-    capped: bool = False
-
-
-@dataclass(frozen=True)
-class Call:
-    """One attention call: the tensors that it is about, and how to arrange them later."""
-
-    tensors: tuple[Tensor, ...]
-    resolve: Callable[[], Resolved | list[Resolved]]
-
-    def parts(self) -> list[Resolved]:
-        """The call, or each document of a packed one."""
-        resolved = self.resolve()
-        return resolved if isinstance(resolved, list) else [resolved]
-
-
-def projected(origin: Origin | None, entered: Tensor, arrange: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """What a projection made of the rows of q or k, arranged as they are; None where that can't be told.
-
-    Where nothing has changed them since, they are what entered.
-    """
-    if origin is None or entered.is_nested:
-        return None
-    if not origin.changed:
-        return entered
-    try:
-        made = arrange(origin.values())
-    except (Overwritten, RuntimeError, IndexError):
-        return None
-    return made if made.shape[:-1] == entered.shape[:-1] else None
 
 
 #: numbers, or tensors of one element, each with the power that it stands in
@@ -117,6 +79,7 @@ class _Logits:
     heads: int | None = None
     logits: Tensor | None = None
     capped: bool = False
+    first_key: int = 0
 
 
 class AttentionWatch:
@@ -125,11 +88,11 @@ class AttentionWatch:
     Args:
         emit: is told of each call.
         origins: knows what the projections of q and k made.
-        unseen: told of a softmax over something else than a known product.
+        unseen: told why a softmax is not read.
     """
 
     def __init__(
-        self, emit: Callable[[Call], None], origins: OriginWatch, unseen: Callable[[], None] = lambda: None
+        self, emit: Callable[[Call], None], origins: OriginWatch, unseen: Callable[[str], None] = lambda _why: None
     ) -> None:
         self._unseen = unseen
         self._emit_call, self._origins = emit, origins
@@ -141,6 +104,9 @@ class AttentionWatch:
         self._heads: int | None = None
         self.after: dict[Function, After] = (
             dict.fromkeys(CARRIERS | LAYOUTS, self._carry)
+            | dict.fromkeys(JOINS, self._join)
+            | dict.fromkeys(PADS, self._pad)
+            | dict.fromkeys(EXPONENTIALS, self._exponential)
             | dict.fromkeys(CAPS, self._cap)
             | dict.fromkeys(FACTORS, self._multiply)
             | dict.fromkeys(DIVISORS, self._divide)
@@ -181,12 +147,14 @@ class AttentionWatch:
         causal = bool(given.get("is_causal"))
         tensors = (q, k, v) if mask is None else (q, k, v, mask)
         of_query, of_key = self._origins.get(q), self._origins.get(k)
+        places = self._origins.place(q), self._origins.place(k)
 
         def resolve() -> Resolved:
             query, key = as_heads(q), as_heads(k)
             return Resolved(
                 query, key, as_heads(v), float(factor), mask, causal,
                 query_proj=projected(of_query, query, as_heads), key_proj=projected(of_key, key, as_heads),
+                self_attention=aligned(*places, query, key),
             )  # fmt: skip
 
         self.note(Call(tensors, resolve))
@@ -213,11 +181,35 @@ class AttentionWatch:
 
     def _carry(self, func: Function, args: tuple[Any, ...], _k: dict[str, Any], out: Any) -> None:
         if len(self._known) and isinstance(out, Tensor):
-            given = args[0] if isinstance(args[0], (tuple, list)) else args[:3]
-            self._known.set(out, next((k for k in map(self._known.get, given) if k is not None), None))
+            self._known.set(out, next((k for k in map(self._known.get, args[:3]) if k is not None), None))
         if func in LAYOUTS:
             for part in out if isinstance(out, (tuple, list)) else (out,):
                 self._lay_out(args[0], part)
+
+    def _join(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Columns beside the keys' are sinks; pieces of several products are no logits of one."""
+        found = [(i, k) for i, k in enumerate(map(self._known.get, args[0])) if k is not None] if len(self._known) else []
+        if not found:
+            return
+        place, known = found[0]
+        if known.logits is None:
+            dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+            if len(found) > 1 or dim not in (-1, out.dim() - 1):
+                return
+            known = replace(known, first_key=known.first_key + sum(x.shape[-1] for x in args[0][:place]))
+        self._known.set(out, known)
+
+    def _pad(self, _f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        known = self._known.get(args[0]) if len(self._known) and args else None
+        amounts = kwargs.get("pad", args[1] if len(args) > 1 else ())
+        if known is not None and not any(amounts[2:]) and min(amounts) >= 0:
+            before = amounts[0] if known.logits is None else 0
+            self._known.set(out, replace(known, first_key=known.first_key + before))
+
+    def _exponential(self, _f: Function, args: tuple[Any, ...], _k: dict[str, Any], _out: Any) -> None:
+        known = self._known.get(args[0])
+        if known is not None and known.logits is None:
+            self._unseen(BY_HAND)
 
     def _lay_out(self, before: Any, after: Tensor) -> None:
         """A new layout keeps the factors, and may fold (batch, head, …) into one axis that is to be unfolded later."""
@@ -256,9 +248,11 @@ class AttentionWatch:
         known = self._known.get(logits)
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if dim not in (-1, logits.dim() - 1) or logits.dim() < 2:
+            if known is not None and known.logits is None:
+                self._unseen(OTHER_AXIS)
             return
         if known is None and logits.dim() > 2 and self._origins.get(logits) is None:
-            self._unseen()
+            self._unseen(PIECES)
         if known is None or known.logits is not None:
             return
         waiting, self._waiting = self._waiting, replace(known, logits=logits)
@@ -270,6 +264,7 @@ class AttentionWatch:
         logits, heads = known.logits, known.heads
         assert logits is not None
         origin_q, origin_k = self._origins.get(known.query.tensor), self._origins.get(known.key.tensor)
+        places = self._origins.place(known.query.tensor), self._origins.place(known.key.tensor)
 
         def resolve() -> Resolved:
             of_query, of_key = _product_of(known.query_factors), _product_of(known.key_factors)
@@ -280,7 +275,10 @@ class AttentionWatch:
             made_q = projected(origin_q, q, lambda x: as_heads(known.query.layout(x), logits, heads))
             made_k = projected(origin_k, k, lambda x: as_heads(known.key.layout(x), logits, heads))
             logits_as_heads = as_heads(logits, logits, heads)
-            return Resolved(q, k, v, scale, None, False, logits_as_heads, made_q, made_k, capped=known.capped)
+            return Resolved(
+                q, k, v, scale, None, False, logits_as_heads, made_q, made_k, capped=known.capped,
+                first_key=known.first_key, self_attention=aligned(*places, q, k),
+            )  # fmt: skip
 
         tensors = (known.query.tensor, known.key.tensor, logits)
         self.note(Call(tensors if value is None else (*tensors, value.tensor), resolve))

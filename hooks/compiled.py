@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stabilitylens.anatomy import Anatomy
 from stabilitylens.hooks.arrange import as_heads
-from stabilitylens.hooks.attention import Call, Resolved
+from stabilitylens.hooks.attention_call import Call, Resolved
 from stabilitylens.hooks.copies import AfterHook, BeforeHook
 from stabilitylens.hooks.modules import main_tensor
 from stabilitylens.hooks.opaque import LIBRARY
@@ -83,12 +84,13 @@ class CompiledTaps:
         blocks: the repeated blocks by name.
         taps: where what is seen goes.
         wanted: whether this step is sampled.
+        anatomy: tells which blocks have self-attention alone: in a graph no tensor can be followed to where it came from.
     """
 
     def __init__(
-        self, model: nn.Module, blocks: dict[str, nn.Module], taps: ForwardTaps, wanted: Callable[[], bool]
+        self, model: nn.Module, blocks: dict[str, nn.Module], taps: ForwardTaps, wanted: Callable[[], bool], anatomy: Anatomy | None = None
     ) -> None:
-        self._blocks, self._taps, self._wanted = blocks, taps, wanted
+        self._blocks, self._taps, self._wanted, self._alone = blocks, taps, wanted, _attend_themselves(anatomy)
         self._gradients = not any(getattr(getattr(m, "config", None), "use_cache", False) for m in model.modules())
         self._calls = 0
         self._id = id(self)
@@ -152,11 +154,19 @@ class CompiledTaps:
         if torch._C._current_graph_task_id() == -1:
             mask = tensors[3] if len(tensors) > 3 else None
             q, k, v = map(as_heads, tensors[:3])
-            call = Resolved(q, k, v, scale, mask, causal)
+            call = Resolved(q, k, v, scale, mask, causal, self_attention=name in self._alone and q.shape[2] == k.shape[2])
             place = (name, self._calls)
             self._calls += 1
             dtype = getattr(torch, cast.removeprefix("torch.")) if cast else None
             self._taps.attention_call(place, Call(tuple(tensors), lambda: call), dtype)
+
+
+def _attend_themselves(anatomy: Anatomy | None) -> set[str]:
+    """Blocks in which no attention call is of other positions than its own, or may be."""
+    calls = anatomy.attention_calls if anatomy is not None else ()
+    layers = anatomy.layers if anatomy is not None else ()
+    placed = [(layers[call.layer], call) for call in calls if call.layer is not None and call.layer < len(layers)]
+    return {name for name, _ in placed} - {name for name, call in placed if call.cross or call.uncertain}
 
 
 def _put(x: Tensor, sign: Tensor, what: str) -> None:

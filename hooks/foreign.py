@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from stabilitylens.hooks.attention import AttentionWatch, Call
+from stabilitylens.hooks.attention import AttentionWatch
+from stabilitylens.hooks.attention_call import Call
 from stabilitylens.hooks.foreign_calls import flash_call, flex_call, registered_call
 from stabilitylens.hooks.functions import FunctionWatch
 from stabilitylens.hooks.guard import Guard

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from stabilitylens.hooks.attention import Call, Resolved, projected
+from stabilitylens.hooks.attention_call import Call, Resolved, aligned, projected
 from stabilitylens.hooks.origins import OriginWatch
 from stabilitylens.hooks.visible import combined, of_block_mask, score_mod_on, slopes_bias, window
 from stabilitylens.kernels.attention_statistics import Visibility
@@ -27,6 +28,7 @@ class Operands:
     def __init__(self, origins: OriginWatch, tensors: tuple[Tensor, ...], layouts: tuple[Layout, ...]) -> None:
         self.tensors, self._layouts = tensors, layouts
         self._origins = [origins.get(x) for x in tensors[:2]]
+        self._places = origins.place(tensors[0]), origins.place(tensors[1])
 
     @property
     def length(self) -> tuple[int, int]:
@@ -46,7 +48,14 @@ class Operands:
         q, k, v = (lay(x.detach()) for lay, x in zip(layouts, self.tensors, strict=True))
         made = [projected(o, x, lay) for o, x, lay in zip(self._origins, (q, k), layouts[:2], strict=True)]
         factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-        return Resolved(q, k, v, factor, query_proj=made[0], key_proj=made[1], **rest)
+        same = aligned(*self._places, q, k)
+        return Resolved(q, k, v, factor, query_proj=made[0], key_proj=made[1], self_attention=same, **rest)
+
+
+def _with_sinks(view: Visibility, given: dict[str, Any]) -> Visibility:
+    """With the logit of each head's sink, where the function is given any; by the names that kernels and transformers use."""
+    sinks = next((given[n] for n in ("s_aux", "learnable_sink", "sinks") if isinstance(given.get(n), Tensor)), None)
+    return view if sinks is None or sinks.dim() != 1 else replace(view, sinks=sinks.detach().reshape(1, -1, 1, 1))
 
 
 def _then(first: Layout, second: Layout) -> Layout:
@@ -99,7 +108,8 @@ def flash_call(origins: OriginWatch, given: dict[str, Any]) -> Call:
         own = slopes[document] if slopes is not None and slopes.dim() == 2 and starts is not None else slopes
         bias = None if own is None else slopes_bias(own, queries, keys)
         cap = given.get("softcap") or None
-        return operands.resolved(given.get("softmax_scale"), narrow, view=Visibility(seen, bias), soft_cap=cap)
+        view = _with_sinks(Visibility(seen, bias), given)
+        return operands.resolved(given.get("softmax_scale"), narrow, view=view, soft_cap=cap)
 
     def documents() -> list[Resolved]:
         assert starts is not None
@@ -139,6 +149,6 @@ def registered_call(origins: OriginWatch, module: nn.Module, given: dict[str, An
         if given.get("position_bias") is not None:
             bias = given["position_bias"].detach()
             view = Visibility(view.visible, bias if view.bias is None else view.bias + bias)
-        return operands.resolved(scale, view=view, soft_cap=cap)
+        return operands.resolved(scale, view=_with_sinks(view, given), soft_cap=cap)
 
     return Call(tensors, resolve)

@@ -80,7 +80,7 @@ class Lens(BlackBoxCalls):
         self._loop = LoopScalars(guard, needs_loss=self._together is None)  # of pipeline stages only the last has a loss
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
         self._compiled = CompiledTaps(
-            subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward
+            subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward, anatomy
         )
         self._updates = Updates(
             subject, self.optimizers, Scaling(scaler), self._parameters, self._taps.routers, self._slots, self._wanted, self.guards,

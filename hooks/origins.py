@@ -9,13 +9,14 @@ projection made, whatever the layout of a fused projection is and whoever wrote 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from stabilitylens.hooks.functions import Function, named
 from stabilitylens.hooks.provenance import Provenance
+from stabilitylens.hooks.sources import MOVING, Place, Sources, joined, rows_given
 
 #: change the layout of a tensor and none of its values
 LAYOUTS = named(
@@ -41,6 +42,7 @@ class Origin:
         changed: the values of the tensor are no longer these.
         through: names of the functions that changed them.
         others: equally good readings, where two halves were mixed by a rotation.
+        place: what the projections were given.
     """
 
     roots: tuple[Tensor, ...]
@@ -48,13 +50,14 @@ class Origin:
     changed: bool = False
     through: frozenset[str] = frozenset()
     others: tuple[Origin, ...] = ()
+    place: Place = field(default_factory=Place.unknown)
 
 
 class Overwritten(Exception):
     """What a projection made was changed in place since, so that it can no longer be read."""
 
 
-def _root(out: Tensor) -> Origin:
+def _root(out: Tensor, place: Place) -> Origin:
     version = out._version
 
     def values() -> Tensor:
@@ -62,7 +65,7 @@ def _root(out: Tensor) -> Origin:
             raise Overwritten
         return out.detach()
 
-    return Origin((out,), values)
+    return Origin((out,), values, place=place)
 
 
 def _is_weight(x: Any) -> bool:
@@ -83,30 +86,49 @@ class OriginWatch:
 
     def __init__(self) -> None:
         self._origins: Provenance[Origin] = Provenance()
+        self._sources = Sources()
 
     def get(self, tensor: Any) -> Origin | None:
         """The origin of a tensor; None where it leads back to none."""
         return self._origins.get(tensor)
 
+    def place(self, tensor: Tensor) -> Place:
+        """Where a tensor comes from: two of equal places are made of the same positions."""
+        origin = self._origins.get(tensor)
+        return self._sources.of(tensor) if origin is None else origin.place
+
     def clear(self) -> None:
         """Forget everything."""
         self._origins.clear()
+        self._sources.clear()
 
     def after(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Any torch function has run."""
         if func in LAYOUTS:
             if args and (before := self._origins.get(args[0])) is not None:
                 self._lay_out(before, func, args[1:], kwargs, out)
+            elif args:
+                self._sources.arranged(func, args[0], out)
         elif not isinstance(out, Tensor) or not (out.is_floating_point() or out.is_complex()):
             return
         elif func in WEIGHTED or (func in PRODUCTS and _projects(args)):
-            self._origins.set(out, _root(out))
-        elif func in BREAKS or not len(self._origins):
+            self._origins.set(out, _root(out, self._given(func, args, kwargs)))
+        elif func in BREAKS:
             return
         elif func in JOINS:
             self._join(func, args, kwargs, out)
         else:
             self._change(func, args, out)
+
+    def _given(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Place:
+        """The place of what a projection is given."""
+        several = (*_flat(args), *(kwargs[n] for n in ("input", "mat1") if n in kwargs))
+        tensors = [x for x in several if isinstance(x, Tensor) and x.dim() > 1]
+        given = tensors[0] if func in WEIGHTED else next((x for x in tensors if not _is_weight(x)), None)
+        if given is None:
+            return Place.unknown()
+        place, rows = self.place(given), rows_given(func, given)
+        return replace(place, rows=rows) if place.rows in (None, rows) else Place.unknown()
 
     def _lay_out(self, before: Origin, func: Function, rest: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if isinstance(out, Tensor):
@@ -121,12 +143,14 @@ class OriginWatch:
         if not known or len(known) < len(parts):
             return
         rest = args[1:]
+        dim = kwargs.get("dim", rest[0] if rest else 0)
+        place = joined((p.place for p in known), getattr(func, "__name__", "") == "stack" or dim in (-1, out.dim() - 1))
         roots = tuple({id(r): r for p in known for r in p.roots}.values())
         self._origins.set(
             out,
             Origin(
                 roots, lambda: func([p.values() for p in known], *rest, **kwargs), any(p.changed for p in known),
-                frozenset().union(*(p.through for p in known)),
+                frozenset().union(*(p.through for p in known)), place=place,
             ),
         )  # fmt: skip
 
@@ -134,13 +158,15 @@ class OriginWatch:
         alike = [x for x in args[:3] if isinstance(x, Tensor) and x.shape == out.shape]
         known = [o for o in map(self._origins.get, alike) if o is not None]
         if not known:
+            self._sources.changed(func, alike, out, func in SUMS)
             return
         if func in SUMS and _adds_projections(known, args):
-            self._origins.set(out, _root(out))
+            self._origins.set(out, _root(out, joined((o.place for o in known), True)))
             return
         name = getattr(func, "__name__", "")
         through = frozenset({name}).union(*(o.through for o in known))
-        self._origins.set(out, replace(known[0], changed=True, through=through, others=tuple(known[1:])))
+        place = Place.unknown() if func in MOVING else known[0].place
+        self._origins.set(out, replace(known[0], changed=True, through=through, others=tuple(known[1:]), place=place))
 
 
 def _part_of(func: Function, rest: tuple[Any, ...], kwargs: dict[str, Any], i: int) -> Callable[[Tensor], Tensor]:

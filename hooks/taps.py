@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stabilitylens.hooks.attention import AttentionWatch, Call
+from stabilitylens.hooks.attention import AttentionWatch
+from stabilitylens.hooks.attention_call import Call
 from stabilitylens.hooks.attention_view import statistics
 from stabilitylens.hooks.branches import BranchWatch
 from stabilitylens.hooks.foreign import ForeignAttention
@@ -34,8 +35,8 @@ FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "ke
 IN_BLOCKS = FORWARD - OF_FUSED_NORMS - {"resid", "resid_grad", "resid_4", "logits"}
 #: those of an attention call
 OF_ATTENTION = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
-#: those for which tensors are followed from the projection that made them
-FOLLOWED = frozenset({"query_proj", "key_proj", "router", "expert"})
+#: those for which tensors are followed from the projection that made them: of attention it tells whether it is of one sequence
+FOLLOWED = frozenset({"query_proj", "key_proj", "router", "expert", "attention", "soft_cap"})
 #: a module's canonical name and how many calls of it came before in the same forward
 Site = tuple[str, int]
 
@@ -222,11 +223,11 @@ class ForwardTaps:
                 first = next(iter(sites))[0] or "the model"
                 self.skipped[f"{tap}_norm"] = f"the {what} of {first}{more} cannot be followed back to one projection"
 
-    def _unseen_softmax(self) -> None:
-        """A softmax whose scores are no product of queries and keys that we know of."""
+    def _unseen_softmax(self, why: str) -> None:
+        """A softmax that is not read."""
         name = self._calls.current
         if self._inside and not any(name == seen for seen, _ in self.attention):
-            self.skipped[name] = "its softmax is not over one product of queries and keys, but over pieces put together"
+            self.skipped[name] = why
 
     def _attention_call(self, call: Call) -> None:
         self._attended = True

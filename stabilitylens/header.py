@@ -45,7 +45,8 @@ class Coverage:
                 (self.parameters, "trainable parameters"), (self.layers, "blocks"), (self.attention, "attention calls"),
             )
         ]
-        missing = "; ".join(f"{what} ({why})" for what, why in self.not_observed)
+        reasons = dict.fromkeys(why for _, why in self.not_observed)
+        missing = "; ".join(f"{', '.join(what for what, why in self.not_observed if why == reason)} ({reason})" for reason in reasons)
         return ", ".join(seen) + (f"; not observed: {missing}" if missing else "")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -61,9 +61,9 @@ def close(got: AttentionMoments, want: Oracle) -> None:
         assert got.sum_entropy_ratio / got.rows_gt1 == pytest.approx(want.ratio.numpy(), abs=1e-4)
 
 
-def statistics(q, k, v, mask=None, causal=False, soft_cap=None):
-    view = Visibility.of(mask, causal)
-    heads, kv_heads = attention_statistics(q, k, v, scale=q.shape[-1] ** -0.5, view=view, soft_cap=soft_cap)
+def statistics(q, k, v, mask=None, causal=False, soft_cap=None, sinks=None, **kwargs):
+    view = replace(Visibility.of(mask, causal), sinks=sinks)
+    heads, kv_heads = attention_statistics(q, k, v, scale=q.shape[-1] ** -0.5, view=view, soft_cap=soft_cap, **kwargs)
     return AttentionMoments.from_rows(heads.numpy()), KeyValueMoments.from_rows(kv_heads.numpy())
 
 
@@ -103,10 +103,44 @@ def test_padding_and_sliding_window_leave_padded_queries_out(kind, size):
     visible = (window & keys[:, None, :])[:, None]
     hide = {"-inf": -math.inf, "finfo.min": torch.finfo(torch.float32).min, "-10000": -1e4}
     mask = visible if kind == "bool" else torch.zeros(visible.shape).masked_fill(~visible, hide[kind])
-    got, kv = statistics(q, k, v, mask)
+    got, kv = statistics(q, k, v, mask, self_attention=True)
     close(got, oracle(q, k, 0.25, visible, padded=~keys))
     norms = k.double().norm(dim=-1)
     assert kv.sum_key_norm / kv.rows == pytest.approx([norms[:, h][keys].mean().item() for h in range(2)], rel=1e-6)
+
+
+def test_equal_lengths_are_no_self_attention_and_leave_no_query_out():
+    torch.manual_seed(1)
+    q, k, v = tensors(3, 4, 2, 24, 16, 3.0)
+    keys = torch.ones(3, 24, dtype=torch.bool)
+    keys[0, 15:] = False
+    visible = keys[:, None, None, :].expand(3, 1, 24, 24)
+    close(statistics(q, k, v, visible)[0], oracle(q, k, 0.25, visible))
+
+
+def sink_oracle(q: Tensor, k: Tensor, visible: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean entropy and ratio per head, in float64, of the softmax over keys and sinks, of rows that see a key."""
+    raw = q.shape[-1] ** -0.5 * q.double() @ k.double().transpose(-1, -2)
+    full = torch.cat((raw.masked_fill(~visible, -math.inf), sinks.double().expand(*raw.shape[:3], -1)), -1)
+    entropy, used = torch.special.entr(full.softmax(-1)).sum(-1), visible.any(-1).expand(raw.shape[:3])
+    ratio = entropy / (visible.sum(-1) + sinks.shape[-1]).clamp(min=2).double().log()
+    return tuple((x * used).sum((0, 2)) / used.sum((0, 2)) for x in (entropy, ratio))
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 2e3])
+@pytest.mark.parametrize("n_sinks", [1, 3])
+def test_a_sink_is_an_outcome_of_the_softmax_beside_the_keys(n_sinks, size):
+    torch.manual_seed(8)
+    q, k, v = tensors(2, 4, 4, 33, 8, size)
+    sinks = size * torch.randn(1, 4, 1, n_sinks)
+    visible = causal_mask(33).expand(2, 1, 33, 33).clone()
+    visible[1, :, :4] = False  # rows that see the sink alone
+    got, _ = statistics(q, k, v, visible, sinks=sinks)
+    entropy, ratio = sink_oracle(q, k, visible, sinks)
+    assert got.sum_entropy / got.rows == pytest.approx(entropy.numpy(), abs=1e-4)
+    assert got.sum_entropy_ratio / got.rows_gt1 == pytest.approx(ratio.numpy(), abs=1e-4)
+    assert got.max_logit == pytest.approx(statistics(q, k, v, visible)[0].max_logit), "a sink is no query's product with a key"
+    assert got.rows.tolist() == [62] * 4 and got.masked_rows.tolist() == [0] * 4, "a softmax with a sink is no 0/0"
 
 
 def test_fully_masked_rows_are_counted_and_are_in_nothing_else():

@@ -49,6 +49,62 @@ def test_slopes_of_bounded_stand_ins_for_norms(function, tmp_path):
     assert gain["blocks.0.branch.0"] == pytest.approx(torch.linspace(-1, 2, D).abs().mean().item(), rel=1e-5)
 
 
+class GainFirst(nn.Module):
+    """w · x · 1/rms: the gain multiplies before the root is taken."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.w, self.how = nn.Parameter(torch.linspace(-3, 1, D)), how
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.pow(2).mean(-1, keepdim=True) + 1e-6
+        if self.how == "rsqrt":
+            return self.w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        if self.how == "sqrt":
+            return x * self.w / mean.sqrt()
+        return self.w * x * mean**-0.5 if self.how == "power, gain first" else x * mean**-0.5 * self.w
+
+
+class GainAround(nn.Module):
+    """The gain is in the module around the one that normalises."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.inner = nn.LayerNorm(D, elementwise_affine=False) if how == "layer" else nn.RMSNorm(D, elementwise_affine=False)
+        self.w = nn.Parameter(torch.linspace(-3, 1, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) * (self.w + 0.0)
+
+
+WAYS = {
+    **{how: lambda how=how: GainFirst(how) for how in ("rsqrt", "sqrt", "power, gain first", "power, gain last")},
+    **{f"around a {how} norm": lambda how=how: GainAround(how) for how in ("layer", "rms")},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gain_is_known_by_what_it_does_whatever_the_order_and_the_module(way, tmp_path):
+    run = observed(Stack(lambda: nn.Sequential(WAYS[way](), nn.Linear(D, D))), torch.randn(2, LENGTH, D), tmp_path)
+    by_name = dict(zip(run["norm_gain"].labels["norm"], run["norm_gain"].values[0], strict=True))
+    assert by_name.keys() == {f"blocks.{i}.{name}" for i in range(2) for name in ("norm", "branch.0")}
+    assert by_name["blocks.0.branch.0"] == pytest.approx(torch.linspace(-3, 1, D).abs().mean().item(), rel=1e-5)
+
+
+def test_a_scale_on_a_branch_that_is_normalised_afterwards_is_no_gain(tmp_path):
+    class ScaledFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.gamma = nn.Linear(D, D), nn.Parameter(torch.full((D,), 0.1))
+
+        def forward(self, x):
+            y = self.lin(x) * self.gamma
+            return y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6)
+
+    run = observed(Stack(ScaledFirst), torch.randn(2, LENGTH, D), tmp_path)
+    assert set(run["norm_gain"].labels["norm"]) == {"blocks.0.norm", "blocks.1.norm"}
+
+
 def test_a_scale_on_a_branch_is_no_gain(tmp_path):
     class Scaled(nn.Module):
         def __init__(self):

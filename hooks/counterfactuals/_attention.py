@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from stabilitylens.hooks.attention import AttentionWatch, Call, Resolved
+from stabilitylens.hooks.attention import AttentionWatch
+from stabilitylens.hooks.attention_call import Call, Resolved
 from stabilitylens.hooks.attention_view import statistics
 from stabilitylens.hooks.counterfactuals._functions import ATTENTION
 from stabilitylens.hooks.counterfactuals._trial import Trial

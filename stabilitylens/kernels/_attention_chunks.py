@@ -27,12 +27,13 @@ LOW = -1e30
 
 @dataclass
 class Rows:
-    """Per query row, shape (batch, head, query)."""
+    """Per query row, shape (batch, head, query); ``count`` keys are seen, and ``sinks`` more columns have a share."""
 
     count: Tensor
     largest: Tensor
     lse: Tensor
     entropy: Tensor
+    sinks: Tensor | int = 0
 
 
 def _part(x: Tensor, start: int, stop: int, keys: int) -> Tensor:

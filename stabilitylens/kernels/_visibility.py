@@ -26,6 +26,8 @@ class Visibility:
         visible: True where a query sees a key; None where it sees all that ``causal`` allows.
         bias: added to the logits before the softmax.
         causal: query i sees keys 0 to i (aligned top left, as torch does).
+        sinks: logits that the softmax is given beside those of the keys, and that go to no value (learned sinks), shape
+            broadcastable to (batch, head, query, sink), as the softmax is given them.
         modify: makes the softmax's input of a chunk of scaled logits, shape (batch, head, query, key), given it and the
             index of its first query; None where only ``bias`` and a soft-cap do.
     """
@@ -34,6 +36,7 @@ class Visibility:
     bias: Float[Tensor, "..."] | None = None
     causal: bool = False
     modify: Callable[[Tensor, int], Tensor] | None = None
+    sinks: Float[Tensor, "..."] | None = None
 
     @classmethod
     def of(cls, mask: Shaped[Tensor, "..."] | None, causal: bool) -> Visibility:

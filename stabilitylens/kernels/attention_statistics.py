@@ -16,6 +16,7 @@ from torch import Tensor
 
 from stabilitylens.kernels._attention_chunks import Rows, chunked_rows
 from stabilitylens.kernels._choice import uses_triton
+from stabilitylens.kernels._sinks import with_sinks
 from stabilitylens.kernels._visibility import HIDDEN, Visibility, may_be
 
 __all__ = ["HIDDEN", "Visibility", "attention_rows", "attention_statistics", "may_be", "reduced_rows"]
@@ -61,11 +62,12 @@ def _used(rows: Rows, padding: Tensor | None) -> Bool[Tensor, "batch head query"
 
 
 def _query_rows(rows: Rows, query_norms: Tensor, padding: Tensor | None) -> Float[Tensor, "head field"]:
-    masked = (rows.count == 0).sum((0, 2)).double()
+    outcomes = rows.count + rows.sinks
+    masked = (outcomes == 0).sum((0, 2)).double()
     used = _used(rows, padding)
-    many = used & (rows.count > 1)
+    many = used & (outcomes > 1)
 
-    ratio = rows.entropy.double() / rows.count.clamp(min=2).double().log()
+    ratio = rows.entropy.double() / outcomes.clamp(min=2).double().log()
     largest = torch.where(used, rows.largest.double(), -torch.inf).amax((0, 2))
     sums = (_total(x, w) for x, w in ((rows.entropy, used), (ratio, many), (rows.lse, used), (query_norms, used)))
     return torch.stack((used.sum((0, 2)).double(), many.sum((0, 2)).double(), largest, *sums, masked), -1)
@@ -110,9 +112,10 @@ def attention_statistics(
     scale: float,
     view: Visibility,
     soft_cap: float | None = None,
+    self_attention: bool = False,
 ) -> tuple[Float[Tensor, "head field"], Float[Tensor, "kv_head kv_field"]]:
     """The fields of ``AttentionMoments`` per head and of ``KeyValueMoments`` per key/value head; see :func:`attention_rows`."""
-    rows = attention_rows(q, k, v, scale=scale, view=view, soft_cap=soft_cap)
+    rows = attention_rows(q, k, v, scale=scale, view=view, soft_cap=soft_cap, self_attention=self_attention)
     return rows["attention"], rows["key_value"]
 
 
@@ -126,28 +129,33 @@ def attention_rows(
     soft_cap: float | None = None,
     projections: tuple[Tensor | None, Tensor | None] = (None, None),
     capped: bool = False,
+    self_attention: bool = False,
 ) -> dict[str, Float[Tensor, "head_or_kv_head field"]]:
     """Rows of the taps ``attention``, ``key_value`` and, where given, ``query_proj``, ``key_proj``, ``soft_cap``; fp64.
 
-    A position that no query sees is padding: in self-attention its own query row is left out too.
+    A position that no query sees is padding: in self-attention its own query row is left out too. Sinks are outcomes of
+    the softmax beside the keys: in log-sum-exp, entropy and the largest entropy that there can be.
 
     Args:
         q: as it enters the dot product, in any dtype; ``head`` is a multiple of ``kv_head``.
         k: likewise.
         v: the values, None where they are not known.
         scale: multiplies q·k.
-        view: mask, bias and causality.
+        view: mask, bias, causality and sinks.
         soft_cap: c of c·tanh(s/c) applied to the scaled logits.
         projections: what the projections of q and k had made of the same rows, None where it is not known.
         capped: the logits are bounded, be it by ``soft_cap`` or within the bias.
+        self_attention: query i and key i are known to be of the same position; equal lengths do not tell.
     """
     query_made, key_made = (None if x is None else x.detach() for x in projections)
     same_query, same_key = projections[0] is q, projections[1] is k
     q, k = q.detach(), k.detach()
     query_norms, key_norms = _norms(q), _norms(k)
     rows = _found(q, k, scale, view, soft_cap, query_norms, key_norms)
+    if view.sinks is not None:
+        rows = with_sinks(rows, view.sinks)
     seen = _seen(view, q, k)
-    padding = None if q.shape[2] != k.shape[2] or view.visible is None else ~seen[:, :, 0]
+    padding = ~seen[:, :, 0] if self_attention and view.visible is not None else None
     fields = _query_rows(rows, query_norms, padding)
     kv_seen = seen[:, :: max(1, seen.shape[1] // k.shape[1])] if seen.shape[1] > 1 else seen
     kv_seen = kv_seen[:, :, 0].expand(key_norms.shape)
