@@ -19,6 +19,7 @@ from stabilitylens.hooks.guard import Guard
 from stabilitylens.hooks.meeting import Meeting, named
 from stabilitylens.hooks.merging import Plan, merge
 from stabilitylens.hooks.packing import Packing
+from stabilitylens.hooks.peers import Peers
 
 #: seconds that a process waits for others at a sampled step before it goes on without
 PATIENCE = 30.0
@@ -45,6 +46,7 @@ class Ranks:
         rank: this process.
         plan: the whole model, once all have told what they hold.
         apart: why the processes do not observe together; empty while they do.
+        ended: those of some ranks that are known to have ended.
     """
 
     def __init__(self, dist: Any, every: str, guard: Guard) -> None:
@@ -54,6 +56,7 @@ class Ranks:
         store = dist.distributed_c10d._get_default_store()
         store = store.clone() if type(store).__name__ == "TCPStore" else store  # waiting locks a connection
         self._dist, self._store = dist, dist.PrefixStore(f"stabilitylens/{_ATTACHED}", store)
+        self.ended = Peers(self._store, self.rank).ended
         self._store.set(f"attached/{self.rank}", every)
         self._patience = float(os.environ.get("STABILITYLENS_PATIENCE", PATIENCE))
         self._members: tuple[int, ...] = ()
@@ -109,7 +112,7 @@ class Ranks:
         else:
             if len(here) < self._world:
                 self.guard.say(f"only {named(here)} of {self._world} observe: call attach() on every rank")
-            self._meeting = Meeting(self._store, self._members, self.rank, self._patience)
+            self._meeting = Meeting(self._store, self._members, self.rank, self._patience, self.ended)
             self._watch = per_rank.Watch(self._members)
             return
         if not self.alone or self._world > 1:

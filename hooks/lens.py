@@ -16,11 +16,13 @@ from torch.optim import Optimizer
 from stabilitylens.anatomy import Anatomy
 from stabilitylens.hooks.blackbox.calls import BlackBoxCalls
 from stabilitylens.hooks.cadence import Every, cadence
+from stabilitylens.hooks.changes import note_changes
 from stabilitylens.hooks.compiled import CompiledTaps
 from stabilitylens.hooks.entry import Entry
 from stabilitylens.hooks.guard import Guard, guarded
 from stabilitylens.hooks.guards import Act, Guards
 from stabilitylens.hooks.head import find_head
+from stabilitylens.hooks.layers import parts_of
 from stabilitylens.hooks.loop_scalars import LoopScalars
 from stabilitylens.hooks.optimizers import highest_rate
 from stabilitylens.hooks.parameters import ParameterTaps
@@ -72,7 +74,7 @@ class Lens(BlackBoxCalls):
         self._metrics, self._wanted, rows = metrics, taps_of(metrics), rows_for(metrics)
         self._forward = bool(self._wanted & FORWARD)
         self._slots = Slots(subject.device)
-        head = find_head(subject.model, subject.names, set(subject.blocks))
+        head = find_head(subject.model, subject.names, {part for layer in subject.blocks for part in parts_of(layer)})
         self._taps = ForwardTaps(subject.names, set(subject.blocks), head, self._slots, self.guard, self._wanted, rows)
         self._parameters = ParameterTaps(subject.parameters, self._slots, self._wanted, rows)
         self._recorder = Recorder(logdir, subject, recipe, every, metrics, anatomy, guard, ranks)
@@ -80,7 +82,7 @@ class Lens(BlackBoxCalls):
         self._loop = LoopScalars(guard, needs_loss=self._together is None)  # of pipeline stages only the last has a loss
         self._entry = Entry(subject, self._taps, self._wants_forward, guard)
         self._compiled = CompiledTaps(
-            subject.model, {} if subject.compiled else subject.blocks, self._taps, self._wants_forward, anatomy
+            subject.model, {} if subject.compiled else subject.callable_blocks, self._taps, self._wants_forward, anatomy
         )
         self._updates = Updates(
             subject, self.optimizers, Scaling(scaler), self._parameters, self._taps.routers, self._slots, self._wanted, self.guards,
@@ -232,6 +234,8 @@ class Lens(BlackBoxCalls):
             self._updates.scalars["lr"] = highest_rate(self.optimizers)
         self._updates.scalars["step_time"] = now - self._began
         self._began = now
+        if self._parameters.fresh:
+            note_changes(self.subject, self._taps, self._parameters, self.note_event, self.guard)
         moved = self._parameters.moved()
         if self.optimizers and not self._updates.updated:
             self._note_no_step(moved)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+#: seconds between looks whether those who have not come have ended
+LOOK = 1.0
 #: bits of a counter that hold the number of processes that came, those with a flag, those for a sample
 _WIDTH = 20
 _FIELD = (1 << _WIDTH) - 1
@@ -36,10 +39,13 @@ class Meeting:
         ranks: theirs, in order.
         rank: this one's.
         patience: seconds that a process waits for others.
+        ended: those of some ranks that are known to have ended, for whom nobody waits.
     """
 
-    def __init__(self, store: Any, ranks: tuple[int, ...], rank: int, patience: float) -> None:
-        self._store, self._ranks, self._rank, self._patience = store, ranks, rank, patience
+    def __init__(
+        self, store: Any, ranks: tuple[int, ...], rank: int, patience: float, ended: Callable[[tuple[int, ...]], list[int]] = lambda _: []
+    ) -> None:
+        self._store, self._ranks, self._rank, self._patience, self._ended = store, ranks, rank, patience, ended
         self._number = 0
 
     def hold(self, *, flag: bool, sample: bool, patience: float | None = None) -> Outcome:
@@ -71,15 +77,24 @@ class Meeting:
             self._store.set(f"{name}/outcome", json.dumps(outcome.__dict__))
 
     def _read(self, name: str, patience: float, *, last: bool) -> Outcome:
-        try:
-            self._store.wait([f"{name}/outcome"], timedelta(seconds=patience))
-        except RuntimeError:
-            self._decide(name, Outcome(False))
+        until = time.monotonic() + patience
+        while not self._is_decided(name, min(LOOK, until - time.monotonic())):
+            if ended := self._ended(self._ranks):
+                self._decide(name, Outcome(False, why=f"{named(ended)} {'have' if len(ended) > 1 else 'has'} ended", left=True))
+            elif time.monotonic() >= until:
+                self._decide(name, Outcome(False))
         outcome = Outcome(**json.loads(self._store.get(f"{name}/outcome")))
         if not outcome.came and not outcome.why:
             late = f"rank {self._rank} came too late: the others had waited for {patience:g} s"
             return Outcome(False, why=late if last else f"{self._missing(name)} did not come within {patience:g} s")
         return outcome
+
+    def _is_decided(self, name: str, seconds: float) -> bool:
+        try:
+            self._store.wait([f"{name}/outcome"], timedelta(seconds=max(seconds, 0.001)))
+        except RuntimeError:
+            return False
+        return True
 
     def _missing(self, name: str) -> str:
         """Who is missing; only asked when it is too late, so that a meeting that goes well costs nothing for it."""

@@ -27,6 +27,12 @@ def autocast_dtype(device: str) -> torch.dtype | None:
     return torch.get_autocast_dtype(device)
 
 
+def precision_of(out: Tensor) -> str | None:
+    """What the blocks compute in: autocast's dtype where it is on, else that of their output."""
+    dtype = autocast_dtype(out.device.type) or out.dtype
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}.get(dtype)
+
+
 def _observe(tensors: list[Tensor], call: int) -> None:
     device = tensors[0].device.type
     if autocast_dtype(device) is not None:

@@ -39,6 +39,7 @@ class ParameterTaps:
     Attributes:
         counted: indices of those that this process counts, so that the processes together count each element once;
             None for all.
+        fresh: the parameters that were taken in since this was last emptied, and whether in place of another.
         held_norm: of the gradients that were read last and that this process holds, counted here or not; None where all are.
     """
 
@@ -47,6 +48,7 @@ class ParameterTaps:
         self.parameters = list(parameters.values())
         self._index = {id(p): i for i, p in enumerate(self.parameters)}
         self._foreign: set[int] = set()
+        self.fresh: dict[str, bool] = {}
         self._slots, self._wanted, self._row_of = slots, wanted, rows
         self._before: dict[int, Tensor] = {}
         self.with_gradient: set[int] = set()
@@ -58,30 +60,45 @@ class ParameterTaps:
         self.moved()
 
     def adopt(self, optimizers: Iterable[Optimizer], trainable: Callable[[], dict[str, nn.Parameter]]) -> bool:
-        """Take in parameters of the model that optimizers own and that have become trainable since; whether there were any."""
+        """Take in parameters of the model that optimizers own and that are new since; whether there were any."""
         known = self._index.keys() | self._foreign
         strangers = [
             p for o in optimizers for g in o.param_groups for p in g["params"] if id(p) not in known and p.requires_grad
         ]
-        if not strangers:
-            return False
-        before = len(self.parameters)
-        for name, parameter in trainable().items():
-            if id(parameter) not in self._index:
-                self._index[id(parameter)] = len(self.parameters)
-                self.names.append(name)
-                self.parameters.append(parameter)
+        found = bool(strangers) and self.take_in(trainable())
         self._foreign |= {id(p) for p in strangers} - self._index.keys()
-        return len(self.parameters) > before
+        return found
+
+    def take_in(self, trainable: Mapping[str, nn.Parameter]) -> bool:
+        """Take in the parameters that the model has now, in place of those whose names they bear; whether there were any."""
+        fresh = [n for n, p in trainable.items() if id(p) not in self._index]
+        place = {name: i for i, name in enumerate(self.names)}
+        self.fresh |= {name: name in place for name in fresh}
+        for name in fresh:
+            i = place.get(name, len(self.parameters))
+            if i == len(self.parameters):
+                self.names.append(name)
+                self.parameters.append(trainable[name])
+            else:
+                self._index.pop(id(self.parameters[i]), None)
+                self._before.pop(i, None)
+                self.parameters[i] = trainable[name]
+            self._index[id(trainable[name])] = i
+        return bool(fresh)
 
     @property
     def idle(self) -> bool:
         """Whether there are parameters, and none has a gradient."""
         return bool(self.parameters) and not self.with_gradient and all(p.grad is None for p in self.parameters)
 
+    @property
+    def ends(self) -> dict[str, nn.Parameter]:
+        """The first and the last of them, which stand for all."""
+        return {self.names[i]: self.parameters[i] for i in (0, -1)} if self.parameters else {}
+
     def moved(self) -> bool:
         """Whether parameters were written to since this was last asked: the first or the last, which stand for all."""
-        before, self._versions = self._versions, [p._version for p in (*self.parameters[:1], *self.parameters[-1:])]
+        before, self._versions = self._versions, [p._version for p in self.ends.values()]
         return before != self._versions
 
     def owned(self, optimizer: Optimizer) -> list[int]:

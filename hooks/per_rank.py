@@ -95,6 +95,7 @@ class Watch:
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = ranks
         self._said: set[tuple[str, tuple[int, ...]]] = set()
+        self._first = ""
 
     def events(self, table: Columns, twins: Sequence[Sequence[int]]) -> Iterator[tuple[str, str]]:
         """Kind and text of each event."""
@@ -128,7 +129,9 @@ class Watch:
         if bad.any():
             first = int(bad[bad > 0].min())
             ranks = self._where(bad == first)
-            yield "rank_nonfinite", ranks, f"{named(ranks)} had the first loss that is not finite, at step {first}"
+            had = f"{named(ranks)} had {{}} loss that is not finite, at step {first}"
+            yield "rank_nonfinite", ranks, had.format("a") + f"; {self._first}" if self._first else had.format("the first")
+            self._first = self._first or f"the first was at step {first}, of {named(ranks)}"
         elif (c["nonfinite"] > 0).any():
             ranks = self._where(c["nonfinite"] > 0)
             step = int(c["step"][0])

@@ -50,12 +50,17 @@ class RouterWatch:
     def __init__(
         self, modules: Mapping[nn.Module, str], blocks: Iterable[str], origins: OriginWatch, current: Callable[[], str]
     ) -> None:
-        self._blocks = frozenset(blocks)
-        self._homes, self._origins, self._current = find_experts(modules, self._blocks), origins, current
+        self._origins, self._current = origins, current
+        self.find(modules, blocks)
         self._routings: list[Routing] = []
         self._chosen: Provenance[tuple[Routing, ...]] = Provenance()
         self._packed: dict[str, dict[int, nn.Parameter]] = {}
         self.routed: dict[Any, Experts] = {}
+
+    def find(self, modules: Mapping[nn.Module, str], blocks: Iterable[str]) -> None:
+        """Find the experts of a model."""
+        self._blocks = frozenset(blocks)
+        self._homes = find_experts(modules, self._blocks)
 
     def after(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Any torch function has run."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from stabilitylens.hooks.layers import parts_of
+from stabilitylens.hooks.loose import Site
 from stabilitylens.hooks.slots import ROW_TYPES
-from stabilitylens.hooks.taps import OF_FUSED_NORMS, Site
+from stabilitylens.hooks.taps import OF_FUSED_NORMS
 from stabilitylens.metrics import Sample
 
 Rows = dict[str, dict[Hashable, np.ndarray]]
@@ -47,7 +49,7 @@ class Layout:
         norms: Sequence[Site] = (),
     ) -> Layout:
         """Assign parameters to the blocks whose names they begin with, and the others to the module that owns them."""
-        index = {name: i for i, (name, call) in enumerate(layers) if call == 0}
+        index = {part: i for i, (name, call) in enumerate(layers) if call == 0 for part in parts_of(name)}
         layer_of = np.array([_block_of(p, index) for p in parameters], dtype=np.int64)
         owners = [p.rpartition(".")[0] or p for p in parameters]
         groups = list(dict.fromkeys(o for o, layer in zip(owners, layer_of, strict=True) if layer < 0))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from stabilitylens.hooks.anatomy.blocks import find_blocks
+from stabilitylens.hooks.layers import find_layers
 from stabilitylens.hooks.names import canonical_names
 from stabilitylens.hooks.shares import is_spread, unreadable
 
@@ -31,7 +32,8 @@ class Subject:
     """The parts of one model.
 
     Attributes:
-        names: canonical name of each module, of wrappers that share one the innermost; blocks: the repeated ones by name, in order.
+        names: canonical name of each module, of wrappers that share one the innermost.
+        blocks: the repeated layers by name, in order, each with the modules that it is made of.
         holders: the model itself and the modules between it and its blocks.
         parameters: the trainable ones, each once, by canonical name.
         unreadable: parameters that nothing can be said of, with the reason.
@@ -42,26 +44,48 @@ class Subject:
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.apart = model, ""
-        canonical = canonical_names(model)
-        innermost = {canonical[path]: module for path, module in model.named_modules()}
-        self.names = {module: name for name, module in innermost.items()}
+        self.names: dict[nn.Module, str] = {}
+        self.blocks: dict[str, tuple[nn.Module, ...]] = {}
+        self.renew()
         self.compiled = is_compiled(model)
-        self.blocks: dict[str, nn.Module] = dict(find_blocks(model))
         self.parameters = self.trainable()
         self.holders = [] if self.compiled else self._holders()
         first = next(model.parameters(), None)
         self.device = torch.device("cpu") if first is None else first.device
 
+    def renew(self) -> list[str]:
+        """Take in what the model is made of now; names of the modules that are new."""
+        canonical = canonical_names(self.model)
+        innermost = {canonical[path]: module for path, module in self.model.named_modules()}
+        known = set(self.names.values())
+        for mine, now in ((self.names, {module: name for name, module in innermost.items()}), (self.blocks, find_layers(self.model))):
+            mine.clear()
+            mine.update(now)  # type: ignore[arg-type]
+        return [name for name in innermost if name not in known]
+
+    def keeps(self, parameters: Mapping[str, nn.Parameter]) -> bool:
+        """Whether parameters still stand where they were, as far as they can be put elsewhere."""
+        homes = ((self._homes.get(name), p) for name, p in parameters.items())
+        return self.sharded or all(home is None or home[0]._parameters.get(home[1]) is p for home, p in homes)
+
     def trainable(self) -> dict[str, nn.Parameter]:
         """The parameters that are trainable now and can be read, each once, by canonical name."""
         canonical = canonical_names(self.model)
+        modules = ((path, m) for path, m in self.model.named_modules())
+        self._homes = {canonical[f"{path}.{leaf}".lstrip(".")]: (m, leaf) for path, m in modules for leaf in m._parameters if m._parameters[leaf] is not None}
         trainable = {canonical[path]: p for path, p in self.model.named_parameters() if p.requires_grad}
         self.unreadable = {name: why for name, p in trainable.items() if (why := unreadable(p))}
         self.sharded = any(map(is_spread, trainable.values()))
         return {name: p for name, p in trainable.items() if name not in self.unreadable}
 
+    @property
+    def callable_blocks(self) -> dict[str, nn.Module]:
+        """Those of the blocks that are one module each, which runs itself."""
+        lone = {name: parts[0] for name, parts in self.blocks.items() if len(parts) == 1}
+        return {name: m for name, m in lone.items() if getattr(m.forward, "__func__", None) is not nn.Module.forward}
+
     def _holders(self) -> list[nn.Module]:
-        inside = set(self.blocks.values())
+        inside = {module for parts in self.blocks.values() for module in parts}
         holders = [self.model]
         for module in self.model.modules():
             if module is not self.model and module not in inside and inside & set(module.modules()):

@@ -17,8 +17,10 @@ from stabilitylens.hooks.foreign import ForeignAttention
 from stabilitylens.hooks.functions import FunctionWatch, merged
 from stabilitylens.hooks.gains import GainWatch, Kind, weight_row
 from stabilitylens.hooks.guard import Guard, guarded
+from stabilitylens.hooks.layers import parts_of
+from stabilitylens.hooks.loose import OUTSIDE, LooseLayers, Site, layer_of_each
 from stabilitylens.hooks.modules import ModuleCalls, main_tensor
-from stabilitylens.hooks.opaque import autocast_dtype, observe
+from stabilitylens.hooks.opaque import autocast_dtype, observe, precision_of
 from stabilitylens.hooks.origins import OriginWatch
 from stabilitylens.hooks.routing import RouterWatch
 from stabilitylens.hooks.selection import RowOf
@@ -31,21 +33,12 @@ OF_FUSED_NORMS = frozenset({"norm_input", "norm_output", "norm_input_grad", "nor
 FORWARD = frozenset({"resid", "resid_grad", "branch", "stream", "attention", "key_value", "logits"}) | frozenset(
     {"query_proj", "key_proj", "soft_cap", "norm_gain", "dyt_alpha", "router", "expert", "resid_4"}
 ) | OF_FUSED_NORMS
-#: those that are seen in the functions that a block calls
-IN_BLOCKS = FORWARD - OF_FUSED_NORMS - {"resid", "resid_grad", "resid_4", "logits"}
+#: those for which functions are followed: what they call, or where they add to the stream
+FOLLOWING = FORWARD - OF_FUSED_NORMS - {"logits"}
 #: those of an attention call
 OF_ATTENTION = frozenset({"attention", "key_value", "query_proj", "key_proj", "soft_cap"})
 #: those for which tensors are followed from the projection that made them: of attention it tells whether it is of one sequence
 FOLLOWED = frozenset({"query_proj", "key_proj", "router", "expert", "attention", "soft_cap"})
-#: a module's canonical name and how many calls of it came before in the same forward
-Site = tuple[str, int]
-
-
-def _precision(out: Tensor) -> str | None:
-    """What the blocks compute in: autocast's dtype where it is on, else that of their output."""
-    device = out.device.type
-    dtype = autocast_dtype(device) or out.dtype
-    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}.get(dtype)
 
 
 class ForwardTaps:
@@ -64,19 +57,21 @@ class ForwardTaps:
         self, names: dict[nn.Module, str], blocks: set[str], head: str | None, slots: Slots, guard: Guard, wanted: frozenset[str],
         rows: Mapping[str, RowOf],
     ) -> None:
-        self._blocks, self._head, self._slots, self.guard, self._wanted, self._rows = blocks, head, slots, guard, wanted, rows
+        self._head, self._slots, self.guard, self._wanted, self._rows = head, slots, guard, wanted, rows
         self._origins = OriginWatch()
         self._attention = AttentionWatch(self._attention_call, self._origins, self._unseen_softmax)
-        self._branches = BranchWatch(self._branch)
+        self._branches = BranchWatch(self._branch, lambda out: self._loose.summed(out))
+        self._loose = LooseLayers(self._branches, self._begun, self._ended)
         self._calls = ModuleCalls(names, self, guard)
         self._gains = GainWatch(self._gain, lambda: self._calls.current)
-        self.routers = RouterWatch(names, blocks, self._origins, lambda: self._calls.current)
+        self.routers = RouterWatch({}, (), self._origins, lambda: self._calls.current)
         self._functions = FunctionWatch(
             guard, merged(self._branches.before),
             merged(self._branches.after, self._attention.after, self._gains.after),
             self._attention.heads, (self._origins.after, self.routers.after) if wanted & FOLLOWED else (),
         )  # fmt: skip
         self._foreign = ForeignAttention(self._attention, self._origins, self._functions, names, guard)
+        self.follow(names, blocks)
         self.layers: dict[Site, None] = {}
         self.attention: dict[Site, None] = {}
         self.norms: dict[Site, None] = {}
@@ -92,6 +87,11 @@ class ForwardTaps:
         self._count: Counter[str] = Counter()
         self._branch_count = 0
 
+    def follow(self, names: dict[nn.Module, str], blocks: set[str]) -> None:
+        """Observe blocks of these names from now on."""
+        self._blocks, self._loose.layer_of = blocks, layer_of_each(names, blocks)
+        self.routers.find(names, [part for layer in blocks for part in parts_of(layer)])
+
     @property
     def fused(self) -> set[str]:
         """Modules that torch may have run as one fused kernel, which shows nothing of its inside."""
@@ -101,20 +101,21 @@ class ForwardTaps:
         self.ran = True
         self._count.clear()
         self._calls.__enter__()
-        if self._wanted & IN_BLOCKS:
+        if self._wanted & FOLLOWING:
             self._functions.__enter__()  # type: ignore[no-untyped-call]
         if self._wanted & OF_ATTENTION:
             self._foreign.put()
 
     def __exit__(self, *_: object) -> None:
-        if self._wanted & IN_BLOCKS:
+        if self._wanted & FOLLOWING:
             self._functions.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._foreign.take_back()
         self._calls.__exit__()
         self._inside.clear()
-        self._without_grad = None
-        self._branches.leave_block()
         try:
+            self._loose.end()
+            self._without_grad = None
+            self._branches.forget()
             self._forget()
         except Exception as error:
             self.guard.failed("the last attention call of a forward", error)
@@ -125,6 +126,12 @@ class ForwardTaps:
         self._origins.clear()
         self._gains.clear()
 
+    @property
+    def _running(self) -> str:
+        """The innermost module that is running; the layer where its parent runs it."""
+        name, layer = self._calls.current, self._loose.site
+        return name if self._inside or layer is None or self._loose.holds(name) else layer[0]
+
     def _site(self, name: str) -> Site:
         site = (name, self._count[name])
         self._count[name] += 1
@@ -132,6 +139,10 @@ class ForwardTaps:
 
     def enter(self, module: nn.Module, name: str, args: tuple[Any, ...]) -> None:
         """A module is about to run."""
+        if name in self._blocks:
+            self._loose.end()
+        elif not self._inside:
+            self._loose.enter(module, name, args, self._calls.current)
         stream = next((a for a in args if isinstance(a, Tensor)), None)
         if self._without_grad is not None and stream is not None and stream.requires_grad and stream.is_floating_point():
             self._gradient(self._without_grad, stream)
@@ -147,15 +158,38 @@ class ForwardTaps:
     def leave(self, module: nn.Module, name: str, args: tuple[Any, ...], out: Any) -> None:
         """A module has run."""
         if self._inside and self._inside[-1][0] == name:
-            site = self._inside.pop()
-            self._branches.leave_block()
-            self._routed(site)
-            self._forget()
-            self._block(site, main_tensor(out))
+            self._left(self._inside.pop(), main_tensor(out))
         else:
             self._branches.leave_module(module, args, out)
+            if not self._inside:
+                self._loose.leave(name, args, out)
         if name == self._head and isinstance(out, Tensor) and "logits" in self._wanted:
             observe(lambda z: self._slots.add("logits", "logits", log_partition(z)), out)
+
+    def _left(self, site: Site, out: Tensor | None) -> None:
+        """A block has run; where it has added nothing to the stream, that may yet be done with what it returned."""
+        self._routed(site)
+        self._forget()
+        if not self._inside and not self._branch_count and out is not None and out.requires_grad and not out.is_nested:
+            self._loose.go_on(site, out, self._calls.current)
+            return
+        self._branches.leave_block()
+        self._block(site, out)
+
+    def _begun(self, name: str) -> Site:
+        """A layer begins that no module's call holds together."""
+        self._branch_count, self._attended = 0, False
+        return name, self._site(f"block {name}")[1]
+
+    @guarded("the end of a layer")
+    def _ended(self, site: Site, stream: Tensor | None) -> None:
+        """It has ended."""
+        self._routed(site)
+        self._forget()
+        if stream is not None:
+            self._block(site, stream)
+        elif site not in self.layers:
+            self.skipped[site[0]] = OUTSIDE
 
     def _block(self, site: Site, out: Tensor | None) -> None:
         if out is None or out.is_nested:
@@ -175,7 +209,7 @@ class ForwardTaps:
     def stream(self, site: Site, out: Tensor) -> None:
         """The residual stream after a block."""
         self.layers[site] = None
-        self.precision = _precision(out)
+        self.precision = precision_of(out)
         if "resid" in self._wanted:
             observe(lambda x: self._slots.add("resid", site, self._rows["resid"](x)), out)
         if "resid_4" in self._wanted:
@@ -188,9 +222,10 @@ class ForwardTaps:
             observe(lambda g: self._slots.add("resid_grad", site, self._rows["resid_grad"](g)), grad)
 
     def _branch(self, branch: Tensor, stream: Tensor) -> None:
-        if not self._inside:
+        layer = self._inside[-1] if self._inside else self._loose.site
+        if layer is None:
             return
-        key = (self._inside[-1], self._branch_count)
+        key = (layer, self._branch_count)
         self.branch_kinds.setdefault(self._branch_count, "attention" if self._attended else "feed_forward")
         self._branch_count, self._attended = self._branch_count + 1, False
         for tap, tensor in (("branch", branch), ("stream", stream)):
@@ -225,13 +260,13 @@ class ForwardTaps:
 
     def _unseen_softmax(self, why: str) -> None:
         """A softmax that is not read."""
-        name = self._calls.current
-        if self._inside and not any(name == seen for seen, _ in self.attention):
+        name = self._running
+        if (self._inside or self._loose.site) and not any(name == seen for seen, _ in self.attention):
             self.skipped[name] = why
 
     def _attention_call(self, call: Call) -> None:
         self._attended = True
-        name = self._calls.current
+        name = self._running
         device = call.tensors[0].device.type
         cast = autocast_dtype(device)
         self.attention_call((name, self._site(f"attention {name}")[1]), call, cast)

@@ -70,10 +70,16 @@ class Updates:
     def ready(self, optimizer: Optimizer | None) -> None:
         """Read the gradients before they are clipped, all of them or one optimizer's."""
         self._note_scale()
-        self._parameters.adopt(self._optimizers, self._subject.trainable)
+        self._renew()
         for some in [unwrapped(optimizer)] if optimizer is not None else self._scaling.groups(self._optimizers):
             self._read_gradients("grad", some, self._scaling.pending(some, self.scalars.get("loss_scale")))
         self._gradients_read = True
+
+    def _renew(self) -> None:
+        """Take in what has become of the model's parameters."""
+        if not self._subject.keeps(self._parameters.ends):
+            self._parameters.take_in(self._subject.trainable())
+        self._parameters.adopt(self._optimizers, self._subject.trainable)
 
     @guarded("an optimizer that came later")
     def _adopt(self, optimizer: Optimizer, gone: Sequence[Optimizer]) -> None:
@@ -138,7 +144,7 @@ class Updates:
         self.updated = True
         self._note_scale()
         if not self._gradients_read:
-            self._parameters.adopt(self._optimizers, self._subject.trainable)
+            self._renew()
         self.scalars["lr"] = highest_rate([optimizer], self.scalars.get("lr"))
         if getattr(optimizer, "found_inf", None) is not None:  # a fused optimizer skips by itself
             self.scalars["skipped"] = optimizer.found_inf.detach().clone()  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from stabilitylens.anatomy import Anatomy, AttentionCall, SubLayer
-from stabilitylens.hooks.taps import Site
+from stabilitylens.hooks.loose import Site
 
 Part = TypeVar("Part", SubLayer, AttentionCall)
 

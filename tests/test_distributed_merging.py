@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +19,10 @@ from training import update
 import stabilitylens as sl
 from stabilitylens.hooks import per_rank, ring
 from stabilitylens.hooks.descriptions import Description, Held
+from stabilitylens.hooks.meeting import Meeting
 from stabilitylens.hooks.merging import merge
 from stabilitylens.hooks.packing import Packing
+from stabilitylens.hooks.peers import Peers, card
 from stabilitylens.hooks.slots import ROW_TYPES
 from stabilitylens.hooks.stages import ordered
 
@@ -111,6 +117,41 @@ def test_an_outlier_is_said_once_while_it_lasts():
     table = sum(per_rank.columns(per_rank.Seen(step=1, loss=50.0 if r == 2 else 1.0 + r / 10), r, 4) for r in range(4))
     assert [kind for kind, _ in watch.events(table, [])] == ["rank_outlier"]
     assert not list(watch.events(table, []))
+
+
+def test_only_the_first_loss_that_is_not_finite_is_called_the_first():
+    watch = per_rank.Watch((0, 1))
+
+    def said(step, bad):
+        table = sum(per_rank.columns(per_rank.Seen(step=step, bad_loss=step if r in bad else 0.0), r, 2) for r in range(2))
+        return [text for _, text in watch.events(table, [])]
+
+    assert said(4, {1}) == ["rank 1 had the first loss that is not finite, at step 4"]
+    assert said(5, {0, 1}) == ["ranks 0 and 1 had a loss that is not finite, at step 5; the first was at step 4, of rank 1"]
+    assert said(6, {0, 1}) == [] and said(7, set()) == []
+    assert said(8, {1}) == ["rank 1 had a loss that is not finite, at step 8; the first was at step 4, of rank 1"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell of other processes")
+def test_nobody_waits_for_a_rank_of_the_same_machine_that_has_ended():
+    store = torch.distributed.HashStore()
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    mine = Peers(store, 0)
+    store.set("process/1", json.dumps(card(other.pid)))
+    assert mine.ended((0, 1)) == []
+    other.kill()
+    while mine.ended((0, 1)) != [1]:  # a process that nobody has waited for yet has ended too
+        pass
+    outcome = Meeting(store, (0, 1), 0, 1e6, mine.ended).hold(flag=False, sample=True)
+    other.communicate()
+    assert (outcome.came, outcome.left, outcome.why) == (False, True, "rank 1 has ended")
+
+
+def test_of_a_rank_on_another_machine_it_is_not_known_whether_it_has_ended():
+    store = torch.distributed.HashStore()
+    mine = Peers(store, 0)
+    store.set("process/1", json.dumps(["another start", "another space", "1", "1"]))
+    assert mine.ended((0, 1, 2)) == []
 
 
 class Tiny(nn.Module):

@@ -93,10 +93,32 @@ def test_blocks_called_by_their_forward_are_named(tmp_path):
         def run(self, block, x):
             return block.forward(x)
 
+    names = ("blocks.0", "blocks.1", "blocks.2")
     run = observed(simple(Direct), tmp_path)
-    assert "resid_rms" not in run
-    assert "__call__" in dict(run.header.coverage.not_observed)["resid_rms"]
-    assert run["max_attn_logit"].values.shape == (3, 3, 4)
+    assert run.header.labels["layer"] == names and run.header.coverage.layers == (3, 3)
+    assert run.header.labels["attention"] == tuple(f"{name}.attn" for name in names)
+    called = observed(simple(Decoder), tmp_path / "called")
+    for name in ("resid_rms", "resid_grad_norm", "branch_ratio", "max_attn_logit"):
+        assert run[name].values == pytest.approx(called[name].values, rel=1e-6), name
+
+
+def test_blocks_and_attention_called_by_their_forward_are_named(tmp_path):
+    class Parts(Block):
+        def forward(self, x):
+            x = x + self.attn.forward(self.norm1(x))
+            return x + self.down(self.up(self.norm2(x)))
+
+    class Direct(Decoder):
+        def __init__(self):
+            super().__init__(dropout=0.0)
+            self.blocks = nn.ModuleList(Parts(32, 4, 0.0) for _ in range(3))
+
+        def run(self, block, x):
+            return block.forward(x)
+
+    run = observed(simple(Direct), tmp_path)
+    assert run.header.labels["attention"] == ("blocks.0", "blocks.1", "blocks.2")
+    assert np.isfinite(run["max_attn_logit"].values).all()
 
 
 def test_one_block_of_three_called_by_its_forward(tmp_path):
@@ -104,9 +126,31 @@ def test_one_block_of_three_called_by_its_forward(tmp_path):
         def run(self, block, x):
             return block.forward(x) if block is self.blocks[1] else block(x)
 
+    run, called = observed(simple(Direct), tmp_path), observed(simple(Decoder), tmp_path / "called")
+    assert run["resid_rms"].values == pytest.approx(called["resid_rms"].values, rel=1e-6)
+
+
+def test_blocks_of_which_nothing_is_called_are_each_named(tmp_path):
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down, self.norm = nn.Linear(32, 32), nn.Linear(32, 32), nn.LayerNorm(32)
+
+        def forward(self, x):
+            y = nn.functional.layer_norm(x, (32,), self.norm.weight, self.norm.bias)
+            return x + nn.functional.linear(nn.functional.linear(y, self.up.weight), self.down.weight)
+
+    class Direct(Decoder):
+        def __init__(self):
+            super().__init__(dropout=0.0)
+            self.blocks = nn.ModuleList(Bare() for _ in range(3))
+
+        def run(self, block, x):
+            return block.forward(x)
+
     run = observed(simple(Direct), tmp_path)
-    assert np.isnan(run["resid_rms"].values).tolist() == [[False, True, False]] * 3
-    assert "__call__" in dict(run.header.coverage.not_observed)["blocks.1"]
+    missing = dict(run.header.coverage.not_observed)
+    assert all("__call__" in missing[name] for name in ("resid_rms", "blocks.0", "blocks.1", "blocks.2"))
 
 
 def test_a_model_called_by_its_forward(tmp_path):

@@ -203,3 +203,48 @@ def test_the_state_of_an_optimizer_that_was_replaced_is_not_kept(tmp_path):
         del first
         gc.collect()
         assert old() is None
+
+
+def test_parameters_that_are_put_in_place_of_others_are_read_in_their_place(tmp_path):
+    wanted: list[float] = []
+
+    def loop(attach):
+        model = model_of()
+        first = torch.optim.AdamW(model.parameters(), 1e-3)
+        lens = attach(model, first)
+        losses = steps(model, first, lens, 2, wanted)
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 9.0)  # what is left of an earlier step is no gradient of this one
+        model.load_state_dict({n: t.clone() for n, t in model.state_dict().items()}, assign=True)
+        return model, losses + steps(model, torch.optim.AdamW(model.parameters(), 1e-3), lens, 3, wanted)
+
+    with pytest.warns(LensWarning, match="put in place of those"):
+        run = observed(loop, tmp_path)
+    count = len(list(model_of().parameters()))
+    assert run.header.coverage.parameters == (count, count)
+    assert run["grad_norm"].steps.tolist() == [1, 2, 3, 4, 5]
+    assert run["grad_norm"].values == pytest.approx(wanted[-5:], rel=1e-5)
+    assert run["update_ratio/layer"].steps.tolist() == [1, 2, 3, 4, 5] and (run["update_ratio/layer"].values > 0).all()
+    assert (3, "model_changed") in [(e.step, e.kind) for e in run.events]
+
+
+def test_a_block_that_is_added_midway_is_a_layer_from_there_on(tmp_path):
+    wanted: list[float] = []
+
+    def loop(attach):
+        model = model_of()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        lens = attach(model, optimizer)
+        losses = steps(model, optimizer, lens, 2, wanted)
+        model.blocks.append(Decoder(depth=1).blocks[0])
+        optimizer.add_param_group({"params": list(model.blocks[2].parameters())})
+        return model, losses + steps(model, optimizer, lens, 2, wanted)
+
+    with pytest.warns(LensWarning, match="blocks.2 and .* more modules came into the model"):
+        run = observed(loop, tmp_path)
+    labels = run.header.labels
+    assert labels["layer"] == ("blocks.0", "blocks.1", "blocks.2") and run.header.coverage.layers == (3, 3)
+    assert not [g for g in labels["group"] if g.startswith("blocks.")]
+    assert run["grad_norm"].values == pytest.approx(wanted[-4:], rel=1e-5)
+    assert np.isfinite(run["resid_rms"].values[3]).all() and np.isfinite(run["grad_norm/layer"].values[2]).all()
+    assert "blocks.2.attn" in labels["attention"] and (3, "model_changed") in [(e.step, e.kind) for e in run.events]

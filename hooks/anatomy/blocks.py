@@ -32,22 +32,23 @@ def find_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
         Blocks, or an empty list where nothing repeats and no single block stands out.
     """
     structure = Structure()
-    groups = _innermost_blocks(list(_groups(model, structure)), structure)
-    groups = _without_helpers(groups, structure) or [_single_block(model, structure)]
+    groups = innermost_blocks(list(block_groups(model, structure)), structure)
+    groups = without_helpers(groups, structure) or [single_block(model, structure)]
     names = canonical_names(model)
     return [(names[path], module) for group in groups for path, module in group]
 
 
-def _groups(model: nn.Module, structure: Structure) -> Iterator[Group]:
+def block_groups(model: nn.Module, structure: Structure) -> Iterator[Group]:
+    """Every list of modules that may be blocks, also those inside of others."""
     modules = dict(model.named_modules())
     for path, parent in modules.items():
-        for members in _lists_of(path, parent):
+        for members in lists_of(path, parent):
             group = [(p, m) for p, m in members if p in modules and structure.could_be_block(m)]
             if _repeats(group, structure) and not _is_column(path, group, modules, structure):
                 yield group
 
 
-def _lists_of(path: str, parent: nn.Module) -> Iterator[Group]:
+def lists_of(path: str, parent: nn.Module) -> Iterator[Group]:
     """All children of a container, or the children of any other module that differ by a number only."""
     children = [(f"{path}.{name}" if path else name, child) for name, child in parent.named_children()]
     if isinstance(parent, nn.ModuleList | nn.Sequential | nn.ModuleDict):
@@ -75,24 +76,25 @@ def _is_column(path: str, group: Group, modules: dict[str, nn.Module], structure
     return any(structure.is_norm(member) for siblings in lists for member in siblings)
 
 
-def _innermost_blocks(groups: list[Group], structure: Structure) -> list[Group]:
+def innermost_blocks(groups: list[Group], structure: Structure) -> list[Group]:
     """Resolve lists within lists: go down from stages to their blocks, not from blocks to their experts."""
     chosen: list[Group] = []
     for group in groups:
-        if any(_inside(group, other) for other in groups if other is not group):
+        if any(is_inside(group, other) for other in groups if other is not group):
             continue
-        inner = [other for other in groups if other is not group and _inside(other, group)]
-        chosen += _innermost_blocks(inner, structure) if inner and _are_stages(group, inner, structure) else [group]
+        inner = [other for other in groups if other is not group and is_inside(other, group)]
+        chosen += innermost_blocks(inner, structure) if inner and _are_stages(group, inner, structure) else [group]
     return chosen
 
 
-def _inside(inner: Group, outer: Group) -> bool:
+def is_inside(inner: Group, outer: Group) -> bool:
+    """Whether a list stands in a member of another."""
     return any(inner[0][0].startswith(f"{path}.") for path, _ in outer)
 
 
 def _are_stages(outer: Group, inner: list[Group], structure: Structure) -> bool:
     """Beside its blocks a stage has at most one linear map (to change width); beside its experts a block has more."""
-    outermost = [g for g in inner if not any(_inside(g, other) for other in inner if other is not g)]
+    outermost = [g for g in inner if not any(is_inside(g, other) for other in inner if other is not g)]
     for path, module in outer:
         held = [m for group in outermost for p, m in group if p.startswith(f"{path}.")]
         if held and structure.linear_matrices(module) - sum(map(structure.linear_matrices, held)) > 1:
@@ -100,7 +102,7 @@ def _are_stages(outer: Group, inner: list[Group], structure: Structure) -> bool:
     return True
 
 
-def _without_helpers(groups: list[Group], structure: Structure) -> list[Group]:
+def without_helpers(groups: list[Group], structure: Structure) -> list[Group]:
     """Leave out prediction heads, convolutional stems and lone modules where there are real blocks."""
     groups = _prefer(groups, lambda m: structure.norms(m) > 0)
     groups = _prefer(groups, lambda m: structure.linear_matrices(m) > 1)
@@ -114,16 +116,18 @@ def _prefer(groups: list[Group], has: Callable[[nn.Module], bool]) -> list[Group
     return [group for group in groups if any(has(m) for _, m in group)] or groups
 
 
-def _single_block(model: nn.Module, structure: Structure) -> Group:
+def single_block(model: nn.Module, structure: Structure) -> Group:
+    """The smallest module that holds everything a block has, alone."""
     path, module = "", model
     while True:
-        inner = [(n, c) for n, c in module.named_children() if _is_whole(c, structure)]
+        inner = [(n, c) for n, c in module.named_children() if is_whole(c, structure)]
         if len(inner) != 1:
             break
         path, module = f"{path}.{inner[0][0]}" if path else inner[0][0], inner[0][1]
-    return [(path, module)] if _is_whole(module, structure) else []
+    return [(path, module)] if is_whole(module, structure) else []
 
 
-def _is_whole(module: nn.Module, structure: Structure) -> bool:
+def is_whole(module: nn.Module, structure: Structure) -> bool:
+    """Whether it has everything that a block has."""
     complete = structure.norms(module) > 0 and structure.linear_matrices(module) >= _WHOLE
     return complete and any(structure.could_be_block(child) for child in module.children())

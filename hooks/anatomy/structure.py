@@ -23,8 +23,11 @@ class Structure:
 
     def could_be_block(self, module: nn.Module) -> bool:
         """Whether it runs, has parts, and holds two weight matrices or more."""
-        runs = getattr(module.forward, "__func__", None) is not nn.Module.forward
-        return runs and bool(module._modules) and self.matrices(module) >= 2
+        return self.runs(module) and bool(module._modules) and self.matrices(module) >= 2
+
+    def runs(self, module: nn.Module) -> bool:
+        """Whether it has a forward of its own."""
+        return getattr(module.forward, "__func__", None) is not nn.Module.forward
 
     def is_norm(self, module: nn.Module) -> bool:
         """Whether its own parameters are all vectors or scalars: the layout of every affine norm."""

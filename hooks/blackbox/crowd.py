@@ -91,7 +91,7 @@ class Crowd(Alone):
                 members = self._ranks._members
                 self.world, self.writes = len(members), self._ranks.writes
                 store = self._ranks._dist.PrefixStore("blackbox", self._ranks._store)
-                self._meeting = Meeting(store, members, self.rank, self._ranks._patience)
+                self._meeting = Meeting(store, members, self.rank, self._ranks._patience, self._ranks.ended)
 
     def _hold(self, flag: bool, patience: float | None) -> bool:
         self._assemble()
