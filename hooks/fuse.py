@@ -33,15 +33,18 @@ class _Plan:
         return {"fit": self.fit, "listener": None, "layer": NOBODY}
 
 
+def _alike(old: nn.Parameter | None, new: Any) -> bool:
+    return old is not None and isinstance(new, nn.Parameter) and new.shape == old.shape
+
+
 class Watched(nn.Module):
     """Mixed into the class of a norm layer and of its parts: where something about it changes, its own forward runs again."""
 
     _fused: _Plan
 
     def __setattr__(self, name: str, value: Any) -> None:
-        old = self._parameters.get(name)
+        alike = _alike(self._parameters.get(name), value)
         super().__setattr__(name, value)
-        alike = old is not None and isinstance(value, nn.Parameter) and value.shape == old.shape
         if name not in _OF_TORCH and not alike:
             self._fused.fit = None
 
@@ -51,8 +54,10 @@ class Watched(nn.Module):
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """As torch's."""
+        alike = _alike(self._parameters.get(name), param)
         super().register_parameter(name, param)
-        self._fused.fit = None
+        if not alike:
+            self._fused.fit = None
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """As torch's."""

@@ -174,7 +174,7 @@ def _sizes(module: nn.Module) -> Iterator[int]:
 
 def _stated_eps(module: nn.Module) -> list[float | None]:
     values = [v for inner in module.modules() for v in own_attributes(inner).values()]
-    stated = [v for v in values if isinstance(v, float) and 0 < v < 0.1]
+    stated = [v for v in values if isinstance(v, float) and 0 < v < 1]
     return list(dict.fromkeys([*stated, *USUAL_EPS, None]))
 
 
