@@ -34,7 +34,30 @@ def uses_triton(*tensors: Tensor | None) -> bool:
         return False
     if _BACKEND == "triton" and interpreted():
         return True
-    return all(t.is_cuda for t in given)
+    return all(t.is_cuda and t.device == given[0].device for t in given)
+
+
+def fits(x: Tensor, *vectors: Tensor | None, scalars: tuple[Tensor | None, ...] = ()) -> bool:
+    """Whether the parameters of a norm have the shapes that its kernels read: one number a feature, or one alone.
+
+    What does not fit goes to plain PyTorch, which raises its own error, or broadcasts.
+    """
+    if not x.dim() or not x.shape[-1]:
+        return False
+    return all(v is None or v.shape == x.shape[-1:] for v in vectors) and all(s is None or s.numel() == 1 >= s.dim() for s in scalars)
+
+
+def added(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Both as they are added, expanded to one shape; None where they can't be, or where their sum has another dtype than x."""
+    if x.dtype is not residual.dtype:
+        return None
+    if x.shape == residual.shape:
+        return x, residual
+    try:
+        shape = torch.broadcast_shapes(x.shape, residual.shape)
+    except RuntimeError:
+        return None
+    return x.expand(shape), residual.expand(shape)
 
 
 @contextlib.contextmanager

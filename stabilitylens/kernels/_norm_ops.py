@@ -21,8 +21,10 @@ UNROUNDED = 4
 LIBRARY = torch.library.Library("stabilitylens", "FRAGMENT")
 _IN = "Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, float eps, int mode, int layer"
 _OUT = "(Tensor, Tensor, Tensor, Tensor)"
-LIBRARY.define(f"layer_norm({_IN}) -> {_OUT}")
-LIBRARY.define(f"rms_norm({_IN}) -> {_OUT}")
+#: operators by whether autocast has them compute in fp32 and return it, as it does PyTorch's own; others stay in the dtype of their input
+CAST, KEPT = ("layer_norm", "rms_norm_cast"), ("layer_norm_kept", "rms_norm")
+for _name in (*CAST, *KEPT):
+    LIBRARY.define(f"{_name}({_IN}) -> {_OUT}")
 LIBRARY.define(
     "norm_backward(Tensor grad, Tensor? grad_sum, Tensor x, Tensor? weight, bool has_bias, Tensor mean, Tensor rstd, "
     "int mode, int layer) -> (Tensor, Tensor, Tensor)"
@@ -86,11 +88,12 @@ def reference(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: T
     """The normalised tensor and the sum that was normalised, in plain PyTorch."""
     kind, total = mode % UNROUNDED, x if residual is None else x + residual
     h = total if mode < UNROUNDED or residual is None else wide(x) + wide(residual)
-    if kind == 0:
-        y = layer_norm_reference(h, weight, bias, eps)
-    else:
-        y = rms_norm_reference(h, weight, bias, eps, _ROUNDINGS[kind - 1])
-    return y if h is total else y.to(x.dtype), total
+    if kind:
+        return rms_norm_reference(h, weight, bias, eps, _ROUNDINGS[kind - 1], total.dtype), total
+    if h is total:
+        return layer_norm_reference(h, weight, bias, eps), total
+    w, b = (None if t is None else wide(t) for t in (weight, bias))
+    return layer_norm_reference(h, w, b, eps).to(total.dtype), total
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -126,7 +129,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, grad_sum: Tensor | None, *_: A
     return dx, dx if ctx.added else None, dw, db, None, None, None
 
 
-for _name in ("layer_norm", "rms_norm"):
+for _name in (*CAST, *KEPT):
     for _device in ("CUDA", "CPU"):
         LIBRARY.impl(_name, _forward, _device)
     torch.library.register_fake(f"stabilitylens::{_name}", _fake, lib=LIBRARY)
@@ -134,5 +137,5 @@ for _name in ("layer_norm", "rms_norm"):
 for _device in ("CUDA", "CPU"):
     LIBRARY.impl("norm_backward", _backward, _device)
 torch.library.register_fake("stabilitylens::norm_backward", _backward_fake, lib=LIBRARY)
-# as PyTorch does it with its own layer_norm on CUDA; models that write RMSNorm out stay in the dtype of their input
-torch.library.register_autocast("stabilitylens::layer_norm", "cuda", torch.float32, lib=LIBRARY)
+for _name in CAST:
+    torch.library.register_autocast(f"stabilitylens::{_name}", "cuda", torch.float32, lib=LIBRARY)

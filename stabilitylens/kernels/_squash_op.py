@@ -65,8 +65,8 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         found = dict(zip(map(id, given), torch.autograd.grad(y, given, grad, create_graph=True), strict=True))
         return *(None if t is None else found.get(id(t)) for t in tensors), None, None, None
     dx, dw, db, scalars = torch.ops.stabilitylens.squash_backward(grad, x, alpha, shift, weight, ctx.erf, ctx.fast, ctx.layer)
-    d_alpha = scalars[0].to(alpha.dtype)
-    d_shift = None if shift is None else scalars[1].to(shift.dtype)
+    d_alpha = scalars[0].to(alpha.dtype).view_as(alpha)
+    d_shift = None if shift is None else scalars[1].to(shift.dtype).view_as(shift)
     return dx, d_alpha, d_shift, dw.to(weight.dtype), None if bias is None else db.to(bias.dtype), None, None, None
 
 

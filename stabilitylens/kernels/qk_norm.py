@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stabilitylens.kernels._byproducts import NOBODY
-from stabilitylens.kernels._choice import uses_triton
+from stabilitylens.kernels._choice import fits, uses_triton
 from stabilitylens.kernels.rms_norm import Rounding, rms_norm_reference
 
 
@@ -53,7 +53,7 @@ def qk_norm(
         rounding: see ``rms_norm``.
         layer: see ``rms_norm``; the rows of q and of k are both told.
     """
-    if not uses_triton(q, k, q_weight, k_weight):
+    if not uses_triton(q, k, q_weight, k_weight) or not fits(q, q_weight) or not fits(k, k_weight):
         return qk_norm_reference(q, k, q_weight, k_weight, eps, rounding)
     from stabilitylens.kernels import _qk_norm_op  # noqa: F401  registers the operator
     from stabilitylens.kernels._norm_ops import MODES

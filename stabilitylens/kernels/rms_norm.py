@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stabilitylens.kernels._byproducts import NOBODY
-from stabilitylens.kernels._choice import uses_triton
+from stabilitylens.kernels._choice import added, fits, uses_triton
 
 #: ``llama`` rounds x̂, then multiplies by w; ``gemma`` multiplies by 1 + w in fp32, then rounds; ``fp32`` by w, then rounds
 Rounding = Literal["llama", "gemma", "fp32"]
@@ -30,19 +30,26 @@ def rms_norm_reference(
     bias: Float[Tensor, " d"] | None = None,
     eps: float = 1e-6,
     rounding: Rounding = "llama",
+    dtype: torch.dtype | None = None,
 ) -> Float[Tensor, "*row d"]:
-    """In plain PyTorch, operation by operation as the models' own code has it."""
-    h = wide(x)
+    """In plain PyTorch, operation by operation as the models' own code has it; ``dtype`` is what is rounded to, where that is not x's."""
+    h, dtype = wide(x), x.dtype if dtype is None else dtype
     h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + eps)
     if weight is None:
-        out = h.to(x.dtype)
+        out = h.to(dtype)
     elif rounding == "llama":
-        out = weight * h.to(x.dtype)
+        out = weight * h.to(dtype)
     elif rounding == "gemma":
-        out = (h * (1.0 + wide(weight))).to(x.dtype)
+        out = (h * (1.0 + wide(weight))).to(dtype)
     else:
-        out = (wide(weight) * h).to(x.dtype)
+        out = (wide(weight) * h).to(dtype)
     return out if bias is None else out + bias
+
+
+def _rounds_alike(x: Tensor, weight: Tensor | None, bias: Tensor | None, rounding: Rounding) -> bool:
+    """Whether a bias leaves the dtype that it is added to, as the kernels do."""
+    before = torch.promote_types(x.dtype, weight.dtype) if weight is not None and rounding == "llama" else x.dtype
+    return bias is None or torch.promote_types(before, bias.dtype) == before
 
 
 def rms_norm(
@@ -53,6 +60,7 @@ def rms_norm(
     rounding: Rounding = "llama",
     *,
     layer: int = NOBODY,
+    cast: bool = False,
 ) -> Float[Tensor, "*row d"]:
     """RMSNorm over the last axis: the Triton kernel on a GPU, plain PyTorch elsewhere.
 
@@ -63,18 +71,20 @@ def rms_norm(
         eps: added under the root.
         rounding: where the result is rounded to the dtype of x.
         layer: a number of ``_byproducts.listen``, whose listener is told the Moments of input, output and gradients.
+        cast: under autocast on a GPU compute in fp32 and return it, as PyTorch's own ``rms_norm`` does.
     """
-    if not uses_triton(x, weight, bias):
+    if not uses_triton(x, weight, bias) or not fits(x, weight, bias) or not _rounds_alike(x, weight, bias, rounding):
         return rms_norm_reference(x, weight, bias, eps, rounding)
     from stabilitylens.kernels._norm_ops import MODES
 
-    y: Tensor = torch.ops.stabilitylens.rms_norm(x, None, weight, bias, eps, MODES[rounding], layer)[0]
+    operator = torch.ops.stabilitylens.rms_norm_cast if cast else torch.ops.stabilitylens.rms_norm
+    y: Tensor = operator(x, None, weight, bias, eps, MODES[rounding], layer)[0]
     return y
 
 
 def add_rms_norm(
     x: Float[Tensor, "*row d"],
-    residual: Float[Tensor, "*row d"],
+    residual: Float[Tensor, "..."],
     weight: Float[Tensor, " d"] | None,
     bias: Float[Tensor, " d"] | None = None,
     eps: float = 1e-6,
@@ -82,12 +92,12 @@ def add_rms_norm(
     *,
     round_sum: bool = True,
     layer: int = NOBODY,
-) -> tuple[Float[Tensor, "*row d"], Float[Tensor, "*row d"]]:
+) -> tuple[Float[Tensor, "*sum d"], Float[Tensor, "*sum d"]]:
     """RMSNorm of x + residual, and that sum: one pass over memory on a GPU.
 
     Args:
         x: as in ``rms_norm``.
-        residual: of the same shape and dtype.
+        residual: of the same dtype, and of a shape that broadcasts with that of x.
         weight: as in ``rms_norm``, as are the others.
         bias: added last.
         eps: added under the root.
@@ -98,7 +108,8 @@ def add_rms_norm(
     from stabilitylens.kernels import _norm_ops as ops
 
     mode = ops.MODES[rounding] + (0 if round_sum else ops.UNROUNDED)
-    if not uses_triton(x, residual, weight, bias):
+    pair = added(x, residual)
+    if not uses_triton(x, residual, weight, bias) or pair is None or not fits(pair[0], weight, bias) or not _rounds_alike(x, weight, bias, rounding):
         return ops.reference(x, residual, weight, bias, eps, mode)
-    y, total, _, _ = torch.ops.stabilitylens.rms_norm(x, residual, weight, bias, eps, mode, layer)
+    y, total, _, _ = torch.ops.stabilitylens.rms_norm(*pair, weight, bias, eps, mode, layer)
     return y, total

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from stabilitylens.kernels._byproducts import NOBODY
-from stabilitylens.kernels._choice import uses_triton
+from stabilitylens.kernels._choice import fits, uses_triton
 from stabilitylens.kernels.rms_norm import wide
 
 Function = Literal["tanh", "erf"]
@@ -57,7 +57,7 @@ def squash(
             at most 2.8e-4.
         layer: see ``rms_norm``.
     """
-    if not uses_triton(x, weight, bias):
+    if not uses_triton(x, alpha, shift, weight, bias) or not fits(x, weight, bias, scalars=(alpha, shift)):
         return squash_reference(x, function, alpha, shift, weight, bias)
     from stabilitylens.kernels import _squash_op  # noqa: F401  registers the operator
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stabilitylens.errors import BadInput
 from stabilitylens.kernels._gpu import shapes
 from stabilitylens.kernels._gpu.norm_backward import norm_backward
 from stabilitylens.kernels._gpu.norm_backward_wide import norm_backward_columns, norm_backward_rows
@@ -16,6 +17,8 @@ from stabilitylens.kernels._gpu.norm_observed import norm_observed
 
 #: numbers a tile that the forward writes, and a program that the backward writes
 FORWARD_FIELDS, BACKWARD_FIELDS = 10, 6
+#: multiply by w in fp32, round, add a bias
+BEFORE_BIAS = 3
 ROUNDINGS = {"fp32": 0, "llama": 1, "gemma": 2}
 
 
@@ -26,6 +29,10 @@ class Mode:
     centred: bool
     rounding: int = 0
     add_rounded: bool = True
+
+    def rounding_with(self, bias: Tensor | None) -> int:
+        """RMSNorm that multiplies in fp32 rounds once more before a bias; LayerNorm does not."""
+        return BEFORE_BIAS if bias is not None and not self.centred and self.rounding == 0 else self.rounding
 
     def dtype(self, x: Tensor, weight: Tensor | None) -> torch.dtype:
         """Of the output: Llama's product of x̂ and w follows PyTorch's promotion, all others that of the input."""
@@ -47,9 +54,12 @@ def forward(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float, mode: Mode, statistics: bool
 ) -> Forward:
     """Normalise the last axis of x, or of x + residual."""
+    if residual is not None and residual.shape != x.shape:
+        raise BadInput(f"a residual of shape {tuple(residual.shape)} can't be added to x of shape {tuple(x.shape)}; expand it")
     m = shapes.matrix(x)
     r = m if residual is None else shapes.matrix(residual)
     rows, d = m.shape
+    weight, bias = shapes.vector_or_none(weight, d), shapes.vector_or_none(bias, d)
     y = torch.empty(x.shape, dtype=mode.dtype(x, weight), device=x.device)
     total = torch.empty(x.shape if residual is not None else 0, dtype=x.dtype, device=x.device)
     mean = torch.empty(rows if mode.centred else 0, dtype=torch.float32, device=x.device)
@@ -65,7 +75,7 @@ def forward(
         given = (m, r, total, x if weight is None else weight, x if bias is None else bias, y, mean, rstd)
         sizes = (m.stride(0) // align, m.stride(1), r.stride(0) // align, r.stride(1), eps)
         flags = {
-            "D": d, "BLOCK": tile.block, "ALIGN": align, "UNIT": unit, "CENTRED": mode.centred, "ROUNDING": mode.rounding,
+            "D": d, "BLOCK": tile.block, "ALIGN": align, "UNIT": unit, "CENTRED": mode.centred, "ROUNDING": mode.rounding_with(bias),
             "HAS_W": weight is not None, "HAS_B": bias is not None, "ADD": residual is not None, "ADD_ROUNDED": mode.add_rounded,
         }  # fmt: skip
         if tile.wide:
@@ -94,6 +104,7 @@ def backward(
     """Gradients of :func:`forward`; x is what was normalised, ``d_total`` the gradient of the sum where one was returned."""
     m, g = shapes.matrix(x), shapes.matrix(dy)
     rows, d = m.shape
+    weight = shapes.vector_or_none(weight, d)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     tile = shapes.tile(d, "backward", shapes.has_clusters(x))
     tiles = -(-rows // tile.rows)

@@ -21,7 +21,7 @@ def gain_of(w, ROUNDING: tl.constexpr):
 @no_type_check
 @triton.jit
 def affine(h, w, b, in_dtype: tl.constexpr, out_dtype: tl.constexpr, ROUNDING: tl.constexpr, HAS_W: tl.constexpr, HAS_B: tl.constexpr):
-    """Gain and bias in fp32, in a rounding mode: 0 rounds once at the end, 1 as Llama, 2 as Gemma."""
+    """Gain and bias in fp32, in a rounding mode: 0 rounds once at the end, 1 as Llama, 2 as Gemma, 3 before a bias and at the end."""
     if ROUNDING == 1:
         h = rounded(h, in_dtype).to(tl.float32)
     if HAS_W:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from stabilitylens.kernels._gpu import shapes
-from stabilitylens.kernels._gpu.norm import FORWARD_FIELDS, Forward, Mode
+from stabilitylens.kernels._gpu.norm import FORWARD_FIELDS, Forward, Mode, forward
 from stabilitylens.kernels._gpu.norm_forward import pair_forward
 from stabilitylens.kernels._gpu.norm_observed import pair_observed
 
@@ -40,7 +40,10 @@ def _side(name: str, x: Tensor, weight: Tensor, mode: Mode, statistics: bool) ->
 def pair(
     q: Tensor, k: Tensor, q_weight: Tensor, k_weight: Tensor, eps: float, mode: Mode, statistics: bool
 ) -> tuple[Forward, Forward]:
-    """RMSNorm of two matrices in one launch."""
+    """RMSNorm of two matrices in one launch; in two where the rows of one don't fit into registers."""
+    q_weight, k_weight = (shapes.vector(w, x.shape[1]) for x, w in ((q, q_weight), (k, k_weight)))
+    if any(shapes.tile(x.shape[1], "forward", False).wide for x in (q, k)):
+        return forward(q, None, q_weight, None, eps, mode, statistics), forward(k, None, k_weight, None, eps, mode, statistics)
     out_q, given_q, tile, programs_q = _side("Q", q, q_weight, mode, statistics)
     out_k, given_k, other, programs_k = _side("K", k, k_weight, mode, statistics)
     widest = max(tile, other, key=lambda t: t.warps)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stabilitylens.errors import BadInput
 from stabilitylens.kernels._choice import interpreted
 
 #: longest row that one block of threads keeps in registers, forward and backward
@@ -82,6 +83,22 @@ def registers(statistics: bool) -> dict[str, int]:
 def matrix(x: Tensor) -> Tensor:
     """As (row, d) without a copy where the strides allow it."""
     return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+
+
+def vector(parameter: Tensor, d: int) -> Tensor:
+    """One number a feature, dense as the kernels read it.
+
+    Raises:
+        BadInput: there are more of them, or fewer.
+    """
+    if parameter.shape != (d,):
+        raise BadInput(f"a parameter of shape {tuple(parameter.shape)} can't scale or shift rows of {d} elements; it must have shape ({d},)")
+    return parameter.contiguous()
+
+
+def vector_or_none(parameter: Tensor | None, d: int) -> Tensor | None:
+    """The same of a parameter that there may not be."""
+    return None if parameter is None else vector(parameter, d)
 
 
 def alignment(*matrices: Tensor) -> int:

@@ -27,6 +27,7 @@ def forward(
     """Output, and what was asked for of statistics."""
     m = shapes.matrix(x)
     (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], TILE)
+    weight, bias = shapes.vector(weight, d), shapes.vector_or_none(bias, d)
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     tiles, parts = -(-rows // tile_rows), -(-d // block)
     steps = shapes.steps(x, tiles * parts) if statistics else 1
@@ -54,6 +55,7 @@ def backward(
     """dX, dW and dB, (dα, ds), and what was asked for of statistics; parameters' gradients in fp32."""
     m, g = shapes.matrix(x), shapes.matrix(dy)
     (rows, d), (block, tile_rows) = m.shape, _tile(m.shape[1], COLUMNS if statistics else SMALL_TILE)
+    weight = shapes.vector(weight, d)
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     tiles, parts = -(-rows // tile_rows), -(-d // block)
     count = shapes.programs(x, tiles)
