@@ -14,15 +14,21 @@ def _case(family: str, label: str, wide: bool = True, **options: Any) -> Case:
     return Case(label, family, tuple(options.items()), wide)
 
 
+#: row lengths of DyT and Derf and of QK-Norm; their kernels read columns in blocks of up to 1024, and whole rows
+SQUASHED, PAIRED = (256, 1000, 4096, 65536), (64, 128, 4096, 16384)
+
+
 def _others(dtypes: tuple[str, ...]) -> Iterator[Case]:
     for dtype in dtypes:
         for erf in (False, True):
-            for direction in ("forward", "backward"):
-                for s in (False, True):
-                    label = f"{'derf' if erf else 'dyt'} {direction} d=4096 {dtype}{' statistics' if s else ''}"
-                    yield _case("squash", label, wide=False, dtype=dtype, erf=erf, direction=direction, statistics=s)
-        for s in (False, True):
-            yield _case("pair", f"qk-norm forward d=128 {dtype}{' statistics' if s else ''}", dtype=dtype, statistics=s)
+            for d in SQUASHED:
+                for direction in ("forward", "backward"):
+                    for s in (False, True):
+                        label = f"{'derf' if erf else 'dyt'} {direction} d={d} {dtype}{' statistics' if s else ''}"
+                        yield _case("squash", label, wide=False, d=d, dtype=dtype, erf=erf, direction=direction, statistics=s)
+        for d in PAIRED:
+            for s in (False, True):
+                yield _case("pair", f"qk-norm forward d={d} {dtype}{' statistics' if s else ''}", d=d, dtype=dtype, statistics=s)
         yield _case("tensors", f"many tensors {dtype}", wide=False, dtype=dtype)
     for dtype in ("bf16", "fp32"):
         for d in (64, 128):

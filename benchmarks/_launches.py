@@ -82,10 +82,10 @@ def _norm(d: int, dtype: str, kind: str, direction: str, statistics: bool, clust
     return caught
 
 
-def _squash(dtype: str, erf: bool, direction: str, statistics: bool, clusters: bool) -> list[Launch]:
+def _squash(d: int, dtype: str, erf: bool, direction: str, statistics: bool, clusters: bool) -> list[Launch]:
     from stabilitylens.kernels._gpu import squash_launch as s
 
-    x, w, a, caught = _empty(ROWS, 4096, dtype=DTYPES[dtype]), _empty(4096), _empty(), []  # type: ignore[var-annotated]
+    x, w, a, caught = _empty(max(ROWS, ELEMENTS // d), d, dtype=DTYPES[dtype]), _empty(d), _empty(), []  # type: ignore[var-annotated]
     patches = [patch.object(s, name, _Catcher(getattr(s, name), caught)) for name in ("squash_forward", "squash_observed", "squash_backward")]
     patches += [patch.object(s.shapes, "programs", lambda *_: 264), patch.object(s.shapes, "processors", lambda _: PROCESSORS)]
     with contextlib.ExitStack() as stack:
@@ -118,11 +118,11 @@ def _tensors(dtype: str, clusters: bool) -> list[Launch]:
     return [Launch(tensor_chunks, named, {"num_warps": 4, "enable_fp_fusion": True})]
 
 
-def _pair(dtype: str, statistics: bool, clusters: bool) -> list[Launch]:
+def _pair(d: int, dtype: str, statistics: bool, clusters: bool) -> list[Launch]:
     from stabilitylens.kernels._gpu import norm, pair, shapes
 
     caught: list[Launch] = []
-    q, w = _empty(ELEMENTS // 128, 128, dtype=DTYPES[dtype]), _empty(128, dtype=DTYPES[dtype])
+    q, w = _empty(max(ROWS, ELEMENTS // d), d, dtype=DTYPES[dtype]), _empty(d, dtype=DTYPES[dtype])
     kernels = [patch.object(pair, name, _Catcher(getattr(pair, name), caught)) for name in ("pair_forward", "pair_observed")]
     with kernels[0], kernels[1], patch.object(shapes, "processors", lambda _: PROCESSORS):
         pair.pair(q, q, w, w, 1e-6, norm.Mode(False, 1), statistics)

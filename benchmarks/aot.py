@@ -128,6 +128,10 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the baseline")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        sys.exit(f"nothing can be compiled: Triton can't be imported ({error}); pip install triton (it is there for Linux), then run this again")
     anew = options.write and not (options.diagonal or options.target or options.only)
     baseline = {} if anew else json.loads(BASELINE.read_text())
     todo, failed, by_name = list(jobs(options)), 0, {}
