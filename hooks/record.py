@@ -211,6 +211,7 @@ class Recorder:
         writer, header = self._open(step), self._header
         labels = layout.labels() | {"branch": tuple(taps.branch_kinds[i] for i in sorted(taps.branch_kinds))}
         seen = coverage(subject or self._subject, taps, parameters, arrays, self._left_out, self._asked)
+        seen = replace(seen, tied=self._subject.tied)
         if (why := unread(header.anatomy)) is not None:
             seen = replace(seen, not_observed=(*seen.not_observed, ("anatomy", why)))
         recipe = header.recipe

@@ -36,6 +36,7 @@ class Subject:
         blocks: the repeated layers by name, in order, each with the modules that it is made of.
         holders: the model itself and the modules between it and its blocks.
         parameters: the trainable ones, each once, by canonical name.
+        tied: further names of parameters, each with the name under which it is counted.
         unreadable: parameters that nothing can be said of, with the reason.
         sharded: some parameter is spread over processes, so that one of them alone knows no norm.
         apart: why the processes do not put their parts together; empty where they do.
@@ -74,6 +75,9 @@ class Subject:
         modules = ((path, m) for path, m in self.model.named_modules())
         self._homes = {canonical[f"{path}.{leaf}".lstrip(".")]: (m, leaf) for path, m in modules for leaf in m._parameters if m._parameters[leaf] is not None}
         trainable = {canonical[path]: p for path, p in self.model.named_parameters() if p.requires_grad}
+        names = {p: canonical[path] for path, p in self.model.named_parameters()}
+        every = ((canonical[path], names[p]) for path, p in self.model.named_parameters(remove_duplicate=False) if p.requires_grad)
+        self.tied = tuple(dict.fromkeys((other, name) for other, name in every if other != name))
         self.unreadable = {name: why for name, p in trainable.items() if (why := unreadable(p))}
         self.sharded = any(map(is_spread, trainable.values()))
         return {name: p for name, p in trainable.items() if name not in self.unreadable}

@@ -29,12 +29,17 @@ class MetricMeta:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What was seen of what there is: ``(seen, total)`` pairs, and what was not observed and why."""
+    """What was seen of what there is: ``(seen, total)`` pairs, and what was not observed and why.
+
+    Attributes:
+        tied: further names of parameters, each with the name under which it is counted.
+    """
 
     parameters: tuple[int, int] = (0, 0)
     layers: tuple[int, int] = (0, 0)
     attention: tuple[int, int] = (0, 0)
     not_observed: tuple[tuple[str, str], ...] = ()
+    tied: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         if self == Coverage():
@@ -47,7 +52,8 @@ class Coverage:
         ]
         reasons = dict.fromkeys(why for _, why in self.not_observed)
         missing = "; ".join(f"{', '.join(what for what, why in self.not_observed if why == reason)} ({reason})" for reason in reasons)
-        return ", ".join(seen) + (f"; not observed: {missing}" if missing else "")
+        once = f"; tied and counted once: {', '.join(f'{other} is {name}' for other, name in self.tied)}" if self.tied else ""
+        return ", ".join(seen) + once + (f"; not observed: {missing}" if missing else "")
 
 
 def _plain(value: Any) -> Any:
@@ -103,6 +109,7 @@ class Header:
             layers=tuple(c.get("layers", (0, 0))),
             attention=tuple(c.get("attention", (0, 0))),
             not_observed=tuple((what, why) for what, why in c.get("not_observed", ())),
+            tied=tuple((other, name) for other, name in c.get("tied", ())),
         )
         anatomy, recipe = known.get("anatomy"), known.get("recipe")
         return cls(**known | {

@@ -12,6 +12,8 @@ from loops import observed, simple
 from torch import Tensor, nn
 from training import Block, Decoder, tokens
 
+from stabilitylens.hooks.taps import ForwardTaps
+
 
 class InPlace(nn.Module):
     """Changes what its modules returned right after they returned it."""
@@ -177,3 +179,39 @@ def test_a_model_that_is_no_transformer_at_all(tmp_path):
 
     run = observed(simple(make, loss=lambda model, x: model(x.float()).square().mean()), tmp_path)
     assert run["grad_norm"].values.min() > 0
+
+
+class Whole(Decoder):
+    """All blocks stand in one part, which is recomputed as a whole in the backward."""
+
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block(32, 4, 0.0) for _ in range(3))
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    def __init__(self, recompute=""):
+        super().__init__(depth=0)
+        del self.blocks
+        self.body, self.recompute = self.Body(), recompute
+
+    def forward(self, x):
+        self.blocks = [self.body]
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("recompute", ["full", "reentrant"])
+def test_a_part_with_all_blocks_that_is_recomputed_in_the_backward_is_read_once(recompute, tmp_path, monkeypatch):
+    begun = []
+    enter = ForwardTaps.__enter__
+    monkeypatch.setattr(ForwardTaps, "__enter__", lambda self: (begun.append(1), enter(self)) and None)
+    plain = observed(simple(Whole), tmp_path / "plain")
+    forwards = len(begun)
+    again = observed(simple(lambda: Whole(recompute)), tmp_path / "again")
+    assert len(begun) == 2 * forwards, "the recomputation is no forward"
+    for name in ("resid_rms", "max_attn_logit"):
+        assert again[name].values == pytest.approx(plain[name].values, rel=1e-6), name

@@ -60,7 +60,7 @@ def test_adapters_that_get_no_gradient_are_named(tmp_path):
     assert "head.weight" not in missing
 
 
-def test_tied_weights_count_once(tmp_path):
+def test_tied_weights_count_once_and_both_names_are_told(tmp_path):
     norms = []
 
     def loop(attach):
@@ -77,6 +77,9 @@ def test_tied_weights_count_once(tmp_path):
 
     run = observed(loop, tmp_path)
     assert run["grad_norm"].values == pytest.approx(norms[-1:], rel=1e-5)
+    assert run.header.coverage.tied == (("lm_head.weight", "transformer.wte.weight"),)
+    assert "lm_head.weight is transformer.wte.weight" in str(run.header.coverage)
+    assert "lm_head" not in run.header.labels["group"], "nothing is counted twice"
 
 
 def test_an_average_of_the_weights_is_not_observed(tmp_path):
