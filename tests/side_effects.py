@@ -247,8 +247,10 @@ class WeightsNormalized(Effect):
 
 
 class GradientsDropped(Effect):
+    """In eval mode, as a reading is."""
+
     def number(self):
-        for parameter in self.parameters():
+        for parameter in () if self.training else self.parameters():
             parameter.grad = None
         return 0
 
