@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,7 +95,7 @@ def optional() -> Iterator[Setting]:
     yield Setting(dtype=_F16)
 
 
-def results(call: Callable[[Tensor], Tensor], x: Tensor, parameters: list[Tensor], autocast: bool) -> list[Tensor] | None:
+def results(call: Callable[[Tensor], Any], x: Tensor, parameters: list[Tensor], autocast: bool) -> list[Tensor] | None:
     """Output and gradients, None where it can't be called so."""
     leaf = x.clone().requires_grad_()
     try:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import jaxtyping
+import pytest
 import torch
 from torch import nn
 
 D = 16
+
+
+@pytest.fixture(name="untyped")
+def without_types(monkeypatch):
+    """Without the checks of types under pytest, which come before the layers' own and don't compile."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def randomised(layer: nn.Module, seed: int = 0) -> nn.Module:

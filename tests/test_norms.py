@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
-import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from norm_cases import D, randomised, rms, tokens
+from norm_cases import D, randomised, rms, tokens, without_types  # noqa: F401
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from stabilitylens import norms
+from stabilitylens.errors import BadInput
 from stabilitylens.norms import NORMS, make_norm
 
 FORMULAS = {
@@ -71,9 +73,50 @@ def test_page(name):
         assert part in page, part
 
 
-def test_every_placement_and_wrapper_has_its_formula():
-    for layer in (*norms.PLACEMENTS, norms.SoftCap, norms.DepthScaledNorm, norms.QKNorm):
-        assert re.search(r"\$.*x|q.*\$|Pre-norm", layer.__doc__)
+@pytest.mark.parametrize("layer", [*(norms.PLACEMENTS[n] for n in norms.PLACEMENTS.names()), norms.SoftCap, norms.DepthScaledNorm, norms.QKNorm])
+def test_page_of_a_placement_or_wrapper(layer):
+    for part in ("Formula:", "Source:", "Defaults:", "Known failure:"):
+        assert part in layer.__doc__, part
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+@pytest.mark.parametrize("shape", [(D,), (5, D), (2, 5, D), (2, 3, 5, D), (0, D), (2, 0, D)])
+def test_any_number_of_axes_keeps_its_shape(name, shape, untyped):
+    layer, x = randomised(make_norm(name, D).double()), tokens(*shape)
+    if name == "batch_norm" and len(shape) == 1:
+        with pytest.raises(BadInput, match="axis of tokens"):
+            layer(x)
+        return
+    assert layer(x).shape == shape
+    if x.numel():
+        assert torch.allclose(layer(x), FORMULAS[name](layer, x.reshape(1, -1, D)).view(shape), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+@pytest.mark.parametrize("d", [0, -1, "8", 8.0, True])
+def test_a_width_that_is_none_is_said_in_a_sentence(name, d, untyped):
+    with pytest.raises(BadInput, match="width"):
+        make_norm(name, d)
+
+
+@pytest.mark.parametrize("name", NORMS.names())
+@pytest.mark.parametrize("x", [torch.ones(2, 1), torch.ones(2, 9), torch.ones(2, 8, dtype=torch.long), torch.tensor(1.0), torch.ones(2, 8, dtype=torch.bool)])
+def test_input_of_another_width_or_of_integers_is_said_in_a_sentence(name, x, untyped):
+    with pytest.raises(BadInput, match="this norm is 8 wide|floating-point"):
+        make_norm(name, 8)(x)
+
+
+@pytest.mark.parametrize(("over", "q", "k"), [("head", (2, 4, 3, 1), (2, 4, 3, 8)), ("head", (2, 4, 3, 8), (2, 4, 3, 9)), ("full", (2, 3, 3, 8), (2, 2, 3, 8))])
+def test_queries_and_keys_of_another_width_are_said_in_a_sentence(over, q, k, untyped):
+    with pytest.raises(BadInput, match="wide"):
+        norms.QKNorm(8, over, heads=4, kv_heads=2)(torch.ones(q), torch.ones(k))
+
+
+def test_fp32_weights_on_16_bits_give_what_the_page_says():
+    x = tokens(2, 5, D).bfloat16()
+    wide = {name for name in NORMS.names() if make_norm(name, D)(x).dtype is torch.float32}
+    assert wide == {"rms_norm", "p_rms_norm"}
+    assert norms.RMSNorm(D, rounding="gemma")(x).dtype is norms.RMSNorm(D, rounding="fp32")(x).dtype is torch.bfloat16
 
 
 def test_rms_norm_rounding_modes_are_those_of_the_models():
@@ -140,6 +183,69 @@ def test_padding_moves_nothing(layer):
     x, other, mask = padded()
     assert torch.allclose(layer(x, mask)[mask], layer(other, mask)[mask])
     assert not torch.allclose(layer(x)[mask], layer(other)[mask])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("make", [lambda: norms.BatchNorm(64), lambda: norms.GroupNorm(64, per_token=False), lambda: norms.GroupNorm(64)])
+def test_nothing_that_is_not_finite_leaves_padding(make, bad):
+    layer = randomised(make().double())
+    x, _, mask = padded()
+    grads = []
+    for filling in (0.0, bad):
+        leaf = torch.where(mask[..., None], x, filling).requires_grad_()
+        out = layer(leaf, mask)[mask]
+        grads.append([out, *torch.autograd.grad(out.sin().sum(), [leaf, *layer.parameters()])])
+    assert all(torch.isfinite(g).all() and torch.allclose(g, h) for g, h in zip(*grads, strict=True))
+
+
+def test_what_is_not_finite_in_a_real_token_is_not_hidden():
+    x, _, mask = padded()
+    x[0, 0, 0] = math.nan
+    for layer in (norms.BatchNorm(64).double(), norms.GroupNorm(64, per_token=False).double()):
+        assert not torch.isfinite(layer(x, mask)[mask]).all()
+
+
+@pytest.mark.parametrize("mask", [torch.ones(5, 2, dtype=torch.bool), torch.ones(2, 5)])
+@pytest.mark.parametrize("layer", [norms.BatchNorm(64), norms.GroupNorm(64, per_token=False), norms.GroupNorm(64)])
+def test_a_mask_of_another_shape_or_dtype_is_said_in_a_sentence(layer, mask, untyped):
+    with pytest.raises(BadInput, match="mask"):
+        layer(tokens(2, 5, 64), mask)
+
+
+def test_group_norm_over_positions_takes_more_axes_of_batches(untyped):
+    layer, x = randomised(norms.GroupNorm(64, groups=4, per_token=False).double()), tokens(2, 3, 7, 64)
+    assert torch.allclose(layer(x), layer(x.flatten(0, 1)).view_as(x))
+    assert torch.allclose(layer(x[0, 0]), layer(x[0])[0]), "one sequence alone"
+    with pytest.raises(BadInput, match="positions"):
+        layer(x[0, 0, 0])
+
+
+@pytest.mark.parametrize("layer", [norms.BatchNorm(64), norms.GroupNorm(64, per_token=False)])
+def test_masks_compile_without_a_graph_break(layer, untyped):
+    layer = layer.double()
+    other = copy.deepcopy(layer)
+    x, _, mask = padded()
+    assert torch.allclose(torch.compile(layer, fullgraph=True, backend="eager")(x, mask), other(x, mask))
+    assert all(torch.allclose(a, b) for a, b in zip(layer.buffers(), other.buffers(), strict=True))
+
+
+def test_batch_norm_loads_and_gives_the_state_of_torch():
+    ours, theirs = norms.BatchNorm(8), nn.BatchNorm1d(8)
+    theirs(torch.randn(4, 8))
+    ours.load_state_dict(theirs.state_dict())
+    assert torch.equal(ours.running_var, theirs.running_var) and ours.num_batches_tracked == 1
+    ours(torch.randn(4, 8))
+    theirs.load_state_dict(ours.state_dict())
+    assert theirs.num_batches_tracked == 2
+    ours.load_state_dict({k: v for k, v in ours.state_dict().items() if k != "num_batches_tracked"})
+
+
+@pytest.mark.parametrize("make", [norms.BatchNorm, nn.BatchNorm1d])
+def test_running_averages_move_twice_under_checkpointing_as_the_page_says(make):
+    layer = make(8)
+    checkpoint(layer, torch.randn(4, 8, requires_grad=True), use_reentrant=False).sum().backward()
+    assert layer.num_batches_tracked == 2
+    assert "checkpointing" in norms.BatchNorm.__doc__
 
 
 def test_batch_norm_keeps_averages_as_torch_does():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 import torch
-from norm_cases import D, tokens
+from norm_cases import D, tokens, without_types  # noqa: F401
 from torch import nn
 
 from stabilitylens import norms
@@ -88,24 +89,126 @@ def test_islands_stay_in_fp32_and_save_error():
     for precision in ("bf16", "fp16", "int8"):
         with_islands, without = (norms.island_error(block, where, x, precision, islands) for islands in (True, False))
         assert 0 < with_islands < without, precision
-    cast = norms.PrecisionIsland(norms.RMSNorm(8)).bfloat16()
-    assert cast.inner.weight.dtype is torch.float32 and cast(torch.ones(2, 8).bfloat16()).dtype is torch.bfloat16
 
 
-def test_the_fastest_correct_one_is_chosen(monkeypatch):
-    from stabilitylens.norms import choice
+@pytest.mark.parametrize("cast", [lambda m: m.bfloat16(), lambda m: m.half(), lambda m: m.to("cpu", torch.float16), lambda m: m.double()])
+def test_an_island_keeps_the_values_of_its_weights_through_casts(cast):
+    island = norms.PrecisionIsland(norms.BatchNorm(8))
+    with torch.no_grad():
+        island.inner.weight.copy_(torch.tensor([1.0009765, 1e6, -1e-9, *[1.0] * 5]))
+        island.inner.running_var.fill_(1.0009765)
+    island.inner.weight.grad = torch.full((8,), 1e6)
+    before = {k: v.clone() for k, v in island.state_dict().items()}
+    model = cast(nn.Sequential(nn.Linear(8, 8), island))
+    assert model[0].weight.dtype is not torch.float32
+    for k, v in island.state_dict().items():
+        assert v.dtype is before[k].dtype and torch.equal(v, before[k]), k
+    assert torch.equal(island.inner.weight.grad, torch.full((8,), 1e6))
+    assert island(torch.ones(2, 8).bfloat16()).dtype is torch.bfloat16
+
+
+def test_an_island_follows_moves_to_another_device():
+    assert norms.PrecisionIsland(norms.RMSNorm(8)).to("meta", torch.bfloat16).inner.weight.is_meta
+
+
+def test_an_island_computes_in_fp32_with_the_weights_it_was_given():
+    torch.manual_seed(0)
+    inner = norms.LayerNorm(64)
+    inner.weight.data.add_(0.3 * torch.randn(64))
+    x = torch.randn(32, 64).half()
+    got = norms.PrecisionIsland(inner).half()(x)
+    assert torch.equal(got, inner(x.float()).half())
+
+
+def test_an_island_does_not_cast_the_norm_it_is_given():
+    inner = norms.RMSNorm(8).bfloat16()
+    island = norms.PrecisionIsland(inner)
+    assert inner.weight.dtype is torch.bfloat16 and island.inner.weight.dtype is torch.float32
+    inner = norms.RMSNorm(8)
+    assert norms.PrecisionIsland(inner).inner is inner
+
+
+def test_an_island_hands_on_masks_and_second_tensors():
+    x, mask = torch.randn(2, 3, 8).bfloat16(), torch.tensor([[True] * 3, [True, False, False]])
+    want = norms.BatchNorm(8)(x.float(), mask).bfloat16()
+    assert torch.equal(norms.PrecisionIsland(norms.BatchNorm(8))(x, mask), want)
+    assert torch.equal(norms.PrecisionIsland(norms.BatchNorm(8))(x, mask=mask), want)
+    q, k = norms.PrecisionIsland(norms.QKNorm(8))(torch.randn(1, 2, 3, 8).half(), torch.randn(1, 1, 3, 8).half())
+    assert q.dtype is k.dtype is torch.float16 and k.shape == (1, 1, 3, 8)
+
+
+@pytest.fixture
+def table(monkeypatch, tmp_path):
+    from stabilitylens.norms import choice, timing_table
 
     monkeypatch.setattr(choice, "ROWS", 8)
-    monkeypatch.setattr(choice, "TIMES", {})
+    monkeypatch.setattr(timing_table, "MEMORY", {})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return choice, timing_table, tmp_path / "stabilitylens" / "norm_times.json"
+
+
+def test_the_fastest_correct_one_is_chosen(table, monkeypatch):
+    choice, timing_table, _ = table
     assert norms.choose_norm("cpu", 64, torch.float32) in ("spelled_out", "torch")
-    ((key, times),) = choice.TIMES.items()
-    assert key == ("cpu", "rms_norm", 64, torch.float32) and set(times) == {"spelled_out", "torch"}
-    choice.TIMES[key] = {"spelled_out": 1.0, "torch": 2.0}
-    assert norms.choose_norm("cpu", 64, torch.float32) == "spelled_out"
+    ((key, times),) = timing_table.MEMORY.items()
+    assert set(times) == {"spelled_out", "torch"}
+    for best, other in (("spelled_out", "torch"), ("torch", "spelled_out")):
+        timing_table.MEMORY[key] = {best: 1.0, other: 2.0}
+        assert norms.choose_norm("cpu", 64, torch.float32) == best
     monkeypatch.setitem(choice.IMPLEMENTATIONS["rms_norm"], "torch", lambda x, w, eps: x)
     assert norms.choose_norm("cpu", 64, torch.float32, refresh=True) == "spelled_out", "what is wrong is not chosen"
     with pytest.raises(BadInput, match="layer_norm"):
         norms.choose_norm("cpu", 64, torch.float32, "batch_norm")
+
+
+def test_times_are_kept_in_a_file_that_the_next_process_reads(table, monkeypatch):
+    choice, timing_table, file = table
+    norms.choose_norm("cpu", 64, torch.float32)
+    norms.choose_norm("cpu", 64, torch.bfloat16, "layer_norm")
+    kept = json.loads(file.read_text())
+    assert len(kept) == 2 and all(f"torch {torch.__version__}" in key for key in kept)
+    assert sum("| float32 | 64" in key for key in kept) == 1
+    timing_table.MEMORY.clear()
+    monkeypatch.setattr(choice, "time_norms", lambda *_: pytest.fail("it is known"))
+    norms.choose_norm("cpu", 64, torch.float32)
+    norms.choose_norm("cpu", 50, torch.float32)
+    monkeypatch.setattr(choice, "time_norms", lambda *_: {"torch": 1.0})
+    assert norms.choose_norm("cpu", 64, torch.float32, refresh=True) == "torch"
+    assert {"torch": 1.0} in json.loads(file.read_text()).values() and len(json.loads(file.read_text())) == 2
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 3}', '{"a": {"torch": "fast"}}'])
+def test_a_damaged_table_is_measured_again(table, content):
+    _, _, file = table
+    file.parent.mkdir()
+    file.write_text(content)
+    norms.choose_norm("cpu", 64, torch.float32)
+    assert len(json.loads(file.read_text())) == 1
+
+
+def test_a_cache_folder_that_can_not_be_written_is_done_without(table, monkeypatch, tmp_path):
+    choice, timing_table, _ = table
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    norms.choose_norm("cpu", 64, torch.float32)
+    monkeypatch.setattr(choice, "time_norms", lambda *_: pytest.fail("it is in memory"))
+    norms.choose_norm("cpu", 64, torch.float32)
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:99", "meta", 1.5])
+def test_devices_that_can_not_be_timed_are_said_in_a_sentence(device, untyped):
+    with pytest.raises(BadInput, match=r"choose_norm\(\)"):
+        norms.choose_norm(device, 64, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, "float32", torch.float8_e4m3fn, None])
+@pytest.mark.parametrize("d", [64, 0, -1, 8.0])
+def test_widths_and_dtypes_that_can_not_be_timed_are_said_in_a_sentence(d, dtype, untyped):
+    with pytest.raises(BadInput):
+        norms.choose_norm("cpu", d, dtype)
+    if d != 64:
+        with pytest.raises(BadInput, match="width"):
+            norms.choose_norm("cpu", d, torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +217,14 @@ def test_the_fastest_correct_one_is_chosen(monkeypatch):
         lambda: make_norm("norm", 4), lambda: norms.residual("before", nn.Identity(), norm_of), lambda: norms.SoftCap(0.0),
         lambda: norms.PartialRMSNorm(4, p=0.0), lambda: norms.GroupNorm(10, groups=3), lambda: norms.DepthScaledNorm(nn.Identity(), 0),
         lambda: norms.QKNorm(8, "full"), lambda: norms.PeriodicNorm(nn.Identity(), norm_of, 0), lambda: norms.deep_norm_scales(0),
+        lambda: norms.residual("deep", nn.Identity(), norm_of), lambda: norms.residual("periodic", nn.Identity(), norm_of),
+        lambda: norms.residual("pre", nn.Identity(), norm_of, alpha=1.0), lambda: norms.residual("pre", nn.Identity(), norm_of()),
+        lambda: make_norm("rms_norm", 4, epsilon=1e-5), lambda: norms.RMSNorm(4, rounding="xx"), lambda: norms.QKNorm(4, over="xx"),
+        lambda: norms.QKNorm(4, rounding="xx"), lambda: norms.island_error(nn.Sequential(norm_of()), {"0": False}, tokens(2, D), "fp4", True),
+        lambda: norms.island_error(nn.Sequential(norm_of()), {"9": False}, tokens(2, D), "bf16", True),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_said_in_a_sentence(call):
+def test_what_makes_no_sense_is_said_in_a_sentence(call, untyped):
     with pytest.raises(BadInput) as error:
         call()
     assert len(str(error.value)) > 20 and "\n" not in str(error.value)

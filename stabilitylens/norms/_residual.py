@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from stabilitylens.errors import BadInput
+from stabilitylens.norms._norm import made
 from stabilitylens.registry import Registry
 
 #: makes one norm, as ``lambda: RMSNorm(512)``
@@ -46,8 +47,10 @@ def residual(name: str, branch: nn.Module, norm: MakeNorm, **options: Any) -> Re
         options: what the placement takes beyond that, e.g. ``layer`` for ``periodic`` and ``alpha`` for ``deep``.
 
     Raises:
-        BadInput: no placement has this name.
+        BadInput: no placement has this name, an option is missing or unknown, or ``norm`` is a norm instead of what makes one.
     """
     if name not in PLACEMENTS:
         raise BadInput(f"there is no placement called {name!r}; choose one of {', '.join(PLACEMENTS.names())}")
-    return PLACEMENTS[name](branch, norm, **options)
+    if isinstance(norm, nn.Module) or not callable(norm):
+        raise BadInput(f"norm= makes each norm that a placement needs, as in lambda: RMSNorm(512); here it is {type(norm).__name__}")
+    return made(f"the placement {name!r}", PLACEMENTS[name], branch, norm, **options)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.kernels.rms_norm import wide
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, width
 
 
 @norm("adaptive_norm")
@@ -29,20 +29,20 @@ class AdaptiveNorm(nn.Module):
 
     def __init__(self, d: int, strength: float = 4.0, eps: float = 1e-6) -> None:
         super().__init__()
-        self.eps = eps
+        self.d, self.eps = width(d), eps
         self.weight = nn.Parameter(torch.ones(d))
         self.direction, self.strength = nn.Parameter(torch.zeros(d)), nn.Parameter(torch.tensor(strength))
 
     def strength_of(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row 1"]:
         """The strength s of each token."""
-        h = wide(x)
+        h = wide(checked(x, self.d))
         h = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + self.eps)
         along = (h * wide(self.direction)).sum(-1, keepdim=True) / x.shape[-1] ** 0.5
         return torch.sigmoid(along + wide(self.strength))
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Normalise each token by its own strength."""
-        h = wide(x)
+        h = wide(checked(x, self.d))
         log_r = 0.5 * torch.log(h.square().mean(-1, keepdim=True) + self.eps)
         h = h * torch.exp(-self.strength_of(x) * log_r)
         return (h * wide(self.weight)).to(x.dtype)

@@ -53,9 +53,15 @@ def deep_norm_init_(weight: Float[Tensor, "out in"], beta: float = 1.0) -> None:
 
 @placement("deep")
 class DeepNorm(Residual):
-    r"""$x \mapsto N(\alpha x + F(x))$.
+    r"""Post-norm with a larger stream.
 
-    Source: Wang et al. 2022, https://arxiv.org/abs/2203.00555. Needs :func:`deep_norm_init_` with its β as well.
+    Formula: $x \mapsto N(\alpha x + F(x))$.
+    Source: Wang et al. 2022, https://arxiv.org/abs/2203.00555.
+    Defaults: none; α is that of :func:`deep_norm_scales`.
+    Known failure: α without :func:`deep_norm_init_` and its β is half of the scheme; both belong to one depth.
+
+    Args:
+        alpha: α.
     """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm, alpha: float) -> None:

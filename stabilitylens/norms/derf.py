@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.kernels.squash import squash
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, width
 
 
 @norm("derf")
@@ -27,10 +27,11 @@ class Derf(nn.Module):
 
     def __init__(self, d: int, alpha: float = 0.5, shift: float = 0.0, bias: bool = True) -> None:
         super().__init__()
+        self.d = width(d)
         self.alpha, self.shift = nn.Parameter(torch.tensor(alpha)), nn.Parameter(torch.tensor(shift))
         self.weight = nn.Parameter(torch.ones(d))
         self.bias = nn.Parameter(torch.zeros(d)) if bias else None
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Squash each element."""
-        return squash(x, "erf", self.alpha, self.shift, self.weight, self.bias)
+        return squash(checked(x, self.d), "erf", self.alpha, self.shift, self.weight, self.bias)

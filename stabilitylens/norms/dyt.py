@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.kernels.squash import squash
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, width
 
 
 @norm("dyt")
@@ -28,10 +28,11 @@ class DyT(nn.Module):
 
     def __init__(self, d: int, alpha: float = 0.5, bias: bool = True) -> None:
         super().__init__()
+        self.d = width(d)
         self.alpha = nn.Parameter(torch.tensor(alpha))
         self.weight = nn.Parameter(torch.ones(d))
         self.bias = nn.Parameter(torch.zeros(d)) if bias else None
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Squash each element."""
-        return squash(x, "tanh", self.alpha, None, self.weight, self.bias)
+        return squash(checked(x, self.d), "tanh", self.alpha, None, self.weight, self.bias)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.kernels.layer_norm import layer_norm
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, width
 
 
 @norm("layer_norm")
@@ -28,10 +28,10 @@ class LayerNorm(nn.Module):
 
     def __init__(self, d: int, eps: float = 1e-5, gain: bool = True, bias: bool = True) -> None:
         super().__init__()
-        self.eps = eps
+        self.d, self.eps = width(d), eps
         self.weight = nn.Parameter(torch.ones(d)) if gain else None
         self.bias = nn.Parameter(torch.zeros(d)) if bias else None
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Normalise each token."""
-        return layer_norm(x, self.weight, self.bias, self.eps)
+        return layer_norm(checked(x, self.d), self.weight, self.bias, self.eps)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stabilitylens.errors import BadInput
 from stabilitylens.kernels.rms_norm import wide
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, width
 
 
 @norm("p_rms_norm")
@@ -26,17 +26,19 @@ class PartialRMSNorm(nn.Module):
         d: size of the last axis.
         p: share of elements that the root mean square is of, above 0 and at most 1.
         eps: added under the root.
+
+    Where w is in fp32 and the input in 16 bits, the output is in fp32, as with Llama's RMSNorm.
     """
 
     def __init__(self, d: int, p: float = 0.0625, eps: float = 1e-8) -> None:
         super().__init__()
         if not 0 < p <= 1:
             raise BadInput(f"p is the share of elements that the norm is of and must lie in (0, 1], not {p}")
-        self.k, self.eps = math.ceil(p * d), eps
+        self.d, self.k, self.eps = width(d), math.ceil(p * d), eps
         self.weight = nn.Parameter(torch.ones(d))
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Normalise each token."""
-        h = wide(x)
+        h = wide(checked(x, self.d))
         h = h * torch.rsqrt(h[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
         return self.weight * h.to(x.dtype)

@@ -16,7 +16,14 @@ Stream = Float[Tensor, "*row d"]
 
 @placement("post")
 class PostNorm(Residual):
-    r"""$x \mapsto N(x + F(x))$: the original Transformer, https://arxiv.org/abs/1706.03762; deep ones need warm-up."""
+    r"""The norm after the sum.
+
+    Formula: $x \mapsto N(x + F(x))$.
+    Source: the original Transformer, Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
+    Defaults: none.
+    Known failure: gradients near the output are large at first, and those of early layers small: deep ones need warm-up
+    (Xiong et al. 2020, https://arxiv.org/abs/2002.04745).
+    """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm) -> None:
         super().__init__(branch)
@@ -30,7 +37,14 @@ class PostNorm(Residual):
 
 @placement("pre")
 class PreNorm(Residual):
-    r"""$x \mapsto x + F(N(x))$: GPT-2 and Llama; Xiong et al. 2020, https://arxiv.org/abs/2002.04745."""
+    r"""The norm before the sub-layer, and none on the stream.
+
+    Formula: $x \mapsto x + F(N(x))$.
+    Source: GPT-2 and Llama; Xiong et al. 2020, https://arxiv.org/abs/2002.04745.
+    Defaults: none; a last norm after all blocks is the model's to add.
+    Known failure: the stream grows with depth, so that late layers change it little (Sun et al. 2025,
+    https://arxiv.org/abs/2502.05795).
+    """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm) -> None:
         super().__init__(branch)
@@ -44,7 +58,14 @@ class PreNorm(Residual):
 
 @placement("peri")
 class PeriNorm(Residual):
-    r"""$x \mapsto x + N_2(F(N_1(x)))$: Gemma 2; Kim et al. 2025, https://arxiv.org/abs/2502.02732; also called sandwich."""
+    r"""A norm before the sub-layer and one after it; also called sandwich.
+
+    Formula: $x \mapsto x + N_2(F(N_1(x)))$.
+    Source: Gemma 2, https://arxiv.org/abs/2408.00118; Kim et al. 2025, https://arxiv.org/abs/2502.02732.
+    Defaults: two norms of one kind, with a gain each.
+    Known failure: what a sub-layer adds has a fixed size, however small its weights start; an initialisation that scales
+    the last projection by depth does nothing.
+    """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm) -> None:
         super().__init__(branch)
@@ -61,7 +82,13 @@ PLACEMENTS.add("sandwich", PeriNorm, PeriNorm)
 
 @placement("output")
 class OutputNorm(Residual):
-    r"""$x \mapsto x + N(F(x))$: OLMo 2, https://arxiv.org/abs/2501.00656, there with QK-Norm, which it needs."""
+    r"""The norm on what the sub-layer returns.
+
+    Formula: $x \mapsto x + N(F(x))$.
+    Source: OLMo 2, https://arxiv.org/abs/2501.00656, there with QK-Norm.
+    Defaults: none.
+    Known failure: the sub-layer reads the stream at whatever size it has; without QK-Norm attention logits grow with its square.
+    """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm) -> None:
         super().__init__(branch)
@@ -77,7 +104,10 @@ class OutputNorm(Residual):
 class PeriodicNorm(PreNorm):
     r"""Pre-norm, and after every k-th sub-layer a norm on the stream itself.
 
-    No source is known for it as a scheme; sometimes it is called peri, which it is not.
+    Formula: $x \mapsto x + F(N_1(x))$, and $x \mapsto N_2(x + F(N_1(x)))$ where k divides the sub-layer's number.
+    Source: none is known for it as a scheme; sometimes it is called peri, which it is not.
+    Defaults: k = 6.
+    Known failure: between two such norms the stream grows as in Pre-LN, and each cuts the straight path of gradients.
 
     Args:
         layer: the sub-layer's number, from 1.
@@ -98,7 +128,13 @@ class PeriodicNorm(PreNorm):
 
 @placement("parallel")
 class ParallelNorm(PreNorm):
-    r"""$x \mapsto x + \sum_i F_i(N(x))$: GPT-J and PaLM, https://arxiv.org/abs/2204.02311.
+    r"""Several sub-layers read one norm.
+
+    Formula: $x \mapsto x + \sum_i F_i(N(x))$.
+    Source: GPT-J; PaLM, https://arxiv.org/abs/2204.02311.
+    Defaults: none.
+    Known failure: the feed-forward does not see what the attention of its block found; PaLM reports a small loss of quality
+    at 8B and none at 62B.
 
     Arguments after the stream go to the first sub-layer, which is the attention.
 
@@ -121,7 +157,13 @@ class ParallelNorm(PreNorm):
 
 @placement("none")
 class NoNorm(Residual):
-    r"""$x \mapsto x + F(x)$: no norm; deep ones need small initial branches."""
+    r"""No norm.
+
+    Formula: $x \mapsto x + F(x)$.
+    Source: residual networks, He et al. 2015, https://arxiv.org/abs/1512.03385, less their norms.
+    Defaults: none; a ``norm`` that is given is not made.
+    Known failure: the stream's variance may double with each sub-layer; deep ones need small initial branches.
+    """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm | None = None) -> None:
         super().__init__(branch)
@@ -134,7 +176,13 @@ class NoNorm(Residual):
 
 @placement("rezero")
 class ReZero(NoNorm):
-    r"""$x \mapsto x + \alpha F(x)$ with a learned α that starts at 0: Bachlechner et al. 2020, https://arxiv.org/abs/2003.04887."""
+    r"""No norm, and a learned number before the sub-layer.
+
+    Formula: $x \mapsto x + \alpha F(x)$.
+    Source: Bachlechner et al. 2020, https://arxiv.org/abs/2003.04887.
+    Defaults: α = 0 at first; a ``norm`` that is given is not made.
+    Known failure: at the first step only α has a gradient, and nothing bounds the stream once α has grown.
+    """
 
     def __init__(self, branch: nn.Module, norm: MakeNorm | None = None) -> None:
         super().__init__(branch)

@@ -9,6 +9,10 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from stabilitylens.errors import BadInput
+from stabilitylens.norms._norm import chosen
 
 Precision = Literal["bf16", "fp16", "int8"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.float32}
@@ -18,28 +22,43 @@ class PrecisionIsland(nn.Module):
     """Runs a norm in fp32, whatever dtype it is given, and keeps its parameters in fp32 when the model is cast.
 
     Source: mixed-precision practice, Micikevicius et al. 2018, https://arxiv.org/abs/1710.03740 (section 3.3).
-    Defaults: the result goes back to the dtype of the input.
+    Defaults: results go back to the dtype of the first input.
     Known failure: none of the numbers that were rounded before the norm come back.
 
     Args:
-        inner: the norm.
+        inner: the norm; one that is not in fp32 is copied, not cast.
     """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner = inner.float()
+        floating = [t for t in (*inner.parameters(), *inner.buffers()) if t.is_floating_point()]
+        self.inner = inner if all(t.dtype is torch.float32 for t in floating) else copy.deepcopy(inner).float()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PrecisionIsland:
-        """Follow moves to another device, not casts."""
-        super()._apply(lambda t: fn(t).to(t.dtype), recurse)  # type: ignore[no-untyped-call]
+        """Follow moves to another device, not casts: they would round values that no cast back restores."""
+        before = {name: (t.detach(), None if t.grad is None else t.grad.detach()) for name, t in self._held()}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, t in self._held():
+            value, grad = before[name]
+            if t.dtype is not value.dtype:
+                t.grad = None
+                t.data = value.to(t.device)
+                t.grad = None if grad is None else grad.to(t.device)
         return self
 
-    def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
-        """Normalise in fp32."""
-        device = x.device.type
-        with torch.autocast(device, enabled=False):
-            out: Tensor = self.inner(x.float()).to(x.dtype)
-        return out
+    def _held(self) -> list[tuple[str, Tensor]]:
+        return [*self.named_parameters(), *self.named_buffers()]
+
+    def forward(self, x: Float[Tensor, "*row d"], *args: Any, **kwargs: Any) -> Any:
+        """Normalise in fp32; all floating-point arguments go there and all results come back."""
+        more, named = (tree_map_only(Tensor, _to_fp32, given) for given in (args, kwargs))
+        with torch.autocast(x.device.type, enabled=False):
+            out = self.inner(_to_fp32(x), *more, **named)
+        return tree_map_only(Tensor, lambda y: y.to(x.dtype) if y.is_floating_point() else y, out)
+
+
+def _to_fp32(x: Tensor) -> Tensor:
+    return x.float() if x.is_floating_point() else x
 
 
 class _Rounded(nn.Module):
@@ -88,7 +107,13 @@ def lowered(
         precision: ``bf16`` or ``fp16``, or ``int8``: weights of linear layers rounded to 8 bits a row and what
             enters them to 8 bits a tensor, norms too unless they are islands.
         islands: whether the norms stay in fp32.
+
+    Raises:
+        BadInput: there is no such precision, or no module of a norm's name.
     """
+    chosen(precision, Precision, "precision=")
+    for name in norms.keys() - dict(model.named_modules()).keys():
+        raise BadInput(f"the block has no module called {name!r}")
     model = copy.deepcopy(model)
     for module in model.modules():
         if precision == "int8" and isinstance(module, nn.Linear):
@@ -111,6 +136,7 @@ def island_error(
     model: nn.Module, norms: dict[str, bool], x: Float[Tensor, "*row d"], precision: Precision, islands: bool
 ) -> float:
     r"""Relative error $\lVert y_{low} - y \rVert / \lVert y \rVert$ of a block in low precision; see :func:`lowered`."""
+    block = lowered(model, norms, precision, islands)
     exact: Tensor = model(x).double()
-    low: Tensor = lowered(model, norms, precision, islands)(x.to(_DTYPES[precision])).double()
+    low: Tensor = block(x.to(_DTYPES[precision])).double()
     return float(torch.linalg.vector_norm(low - exact) / torch.linalg.vector_norm(exact))

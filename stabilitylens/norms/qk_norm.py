@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stabilitylens.errors import BadInput
 from stabilitylens.kernels.qk_norm import qk_norm
 from stabilitylens.kernels.rms_norm import Rounding
+from stabilitylens.norms._norm import checked, chosen, rounding_mode, width
 
 Over = Literal["head", "full"]
 
@@ -53,9 +54,11 @@ class QKNorm(nn.Module):
         rounding: Rounding = "llama",
     ) -> None:
         super().__init__()
+        chosen(over, Over, "over=")
+        rounding_mode(rounding)
         if over == "full" and heads is None:
             raise BadInput("QKNorm over all heads needs their number: pass heads=, and kv_heads= where it differs")
-        self.over, self.eps, self.rounding = over, eps, rounding
+        self.d_head, self.over, self.eps, self.rounding = width(d_head), over, eps, rounding
         widths = (d_head, d_head) if over == "head" else (d_head * (heads or 1), d_head * (kv_heads or heads or 1))
         start = torch.zeros if rounding == "gemma" else torch.ones
         self.q_weight, self.k_weight = (nn.Parameter(start(width)) for width in widths)
@@ -64,7 +67,10 @@ class QKNorm(nn.Module):
         self, q: Float[Tensor, "batch head query d_head"], k: Float[Tensor, "batch kv_head key d_head"]
     ) -> tuple[Float[Tensor, "batch head query d_head"], Float[Tensor, "batch kv_head key d_head"]]:
         """Normalise queries and keys."""
+        checked(q, self.d_head)
+        checked(k, self.d_head)
         if self.over == "head":
             return qk_norm(q, k, self.q_weight, self.k_weight, self.eps, self.rounding)
-        a, b = qk_norm(_flat(q), _flat(k), self.q_weight, self.k_weight, self.eps, self.rounding)
+        flat = checked(_flat(q), len(self.q_weight)), checked(_flat(k), len(self.k_weight))
+        a, b = qk_norm(*flat, self.q_weight, self.k_weight, self.eps, self.rounding)
         return _heads(a, q.shape), _heads(b, k.shape)

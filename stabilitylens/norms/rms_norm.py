@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.kernels.rms_norm import Rounding, rms_norm
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, rounding_mode, width
 
 
 @norm("rms_norm")
@@ -26,17 +26,20 @@ class RMSNorm(nn.Module):
             fp32, then rounds; ``fp32`` multiplies by w in fp32, then rounds (OLMo 2).
         gain: whether there is a w.
         bias: whether a learned vector is added.
+
+    With ``llama``, where w or the bias is in fp32 and the input in 16 bits, the output is in fp32, as in Llama's own code.
     """
 
     def __init__(
         self, d: int, eps: float = 1e-6, rounding: Rounding = "llama", gain: bool = True, bias: bool = False
     ) -> None:
         super().__init__()
-        self.eps, self.rounding = eps, rounding
+        rounding_mode(rounding)
+        self.d, self.eps, self.rounding = width(d), eps, rounding
         start = torch.zeros(d) if rounding == "gemma" else torch.ones(d)
         self.weight = nn.Parameter(start) if gain else None
         self.bias = nn.Parameter(torch.zeros(d)) if bias else None
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Normalise each token."""
-        return rms_norm(x, self.weight, self.bias, self.eps, self.rounding)
+        return rms_norm(checked(x, self.d), self.weight, self.bias, self.eps, self.rounding)

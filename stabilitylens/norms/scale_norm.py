@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from stabilitylens.kernels.rms_norm import wide
-from stabilitylens.norms._norm import norm
+from stabilitylens.norms._norm import checked, norm, width
 
 
 @norm("scale_norm")
@@ -28,12 +28,12 @@ class ScaleNorm(nn.Module):
 
     def __init__(self, d: int, eps: float = 1e-5) -> None:
         super().__init__()
-        self.eps = eps
+        self.d, self.eps = width(d), eps
         self.g = nn.Parameter(torch.tensor(math.sqrt(d)))
 
     def forward(self, x: Float[Tensor, "*row d"]) -> Float[Tensor, "*row d"]:
         """Normalise each token."""
-        h = wide(x)
+        h = wide(checked(x, self.d))
         length = torch.linalg.vector_norm(h, dim=-1, keepdim=True).clamp(min=self.eps)
         out: Tensor = (self.g.to(h.dtype) * h / length).to(x.dtype)
         return out
