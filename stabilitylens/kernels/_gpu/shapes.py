@@ -75,9 +75,9 @@ def tile(d: int, direction: str, clusters: bool) -> Tile:
     return Tile(block, rows, warps, count)
 
 
-def registers(statistics: bool) -> dict[str, int]:
-    """On CUDA, a limit for the backward with statistics; left alone ptxas keeps to 128 registers and spills a few."""
-    return {"maxnreg": BACKWARD_REGISTERS} if statistics and torch.version.hip is None and not interpreted() else {}
+def registers(wanted: bool, limit: int = BACKWARD_REGISTERS) -> dict[str, int]:
+    """On CUDA, a limit for kernels with statistics; left alone ptxas may keep to fewer registers and spill a few."""
+    return {"maxnreg": limit} if wanted and torch.version.hip is None and not interpreted() else {}
 
 
 def matrix(x: Tensor) -> Tensor:

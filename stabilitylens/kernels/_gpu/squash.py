@@ -68,7 +68,10 @@ def squash_tile(
     D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, ALIGN: tl.constexpr, UNIT: tl.constexpr,
     ERF: tl.constexpr, FAST: tl.constexpr, HAS_S: tl.constexpr, HAS_B: tl.constexpr,
 ):  # fmt: skip
-    """A tile of ROWS rows of some columns: what was read, what was stored, and that before it was rounded, zero past the end of a row."""
+    """A tile of ROWS rows of some columns: what was read, what was stored, and that before it was rounded.
+
+    Past the end of a row gain and bias are 0, and so is all of it unless α or s is not finite, where nothing else is either.
+    """
     rows = tile * ROWS + tl.arange(0, ROWS)
     inside = _inside(rows, columns, M, D, BLOCK)
     x = tl.load(X + offsets(rows, columns, x_row, x_col, ALIGN, UNIT), mask=inside, other=0.0)
@@ -80,8 +83,6 @@ def squash_tile(
         y += b
     out = rounded(y, Y.dtype.element_ty)
     tl.store(Y + rows.to(tl.int64)[:, None] * D + columns[None, :], out, mask=inside)
-    if D % BLOCK != 0:
-        out, y = tl.where(inside, out, 0.0).to(out.dtype), tl.where(inside, y, 0.0)
     return x, out, y
 
 

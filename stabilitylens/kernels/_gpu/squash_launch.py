@@ -14,6 +14,8 @@ from stabilitylens.kernels._gpu.squash_observed import squash_observed
 #: columns of a tile, and elements of it: forward, and backward, which takes more registers, and more with statistics
 COLUMNS, TILE, SMALL_TILE = 1024, 4096, 2048
 WARPS = 4
+#: a limit on registers where rows do not fill their tiles: left alone ptxas keeps to 96 there and spills two
+RAGGED_REGISTERS = 128
 
 
 def _tile(d: int, size: int) -> tuple[int, int]:
@@ -45,7 +47,7 @@ def forward(
         if found is None:
             squash_forward[grid](*given, rows, *sizes, **flags)
         else:
-            squash_observed[grid](*given, found, rows, steps, *sizes, **flags, **shapes.threads(WARPS))
+            squash_observed[grid](*given, found, rows, steps, *sizes, **flags, **shapes.threads(WARPS), **shapes.registers(d % block != 0, RAGGED_REGISTERS))
     return y, found
 
 
