@@ -113,7 +113,8 @@ class Run(Mapping[str, Series]):
         if name not in self:
             reason = next((r for what, r in self.header.coverage.not_observed if what == name), None)
             return f"{name} was not recorded" + (f": {reason}" if reason else "")
-        if not self[name].observed():
+        places = [series for key, series in self.series.items() if key == name or (series.axes and key.partition("/")[0] == name)]
+        if not any(series.observed() for series in places):
             return f"{name} was recorded but never observed"
         return None
 

@@ -22,6 +22,7 @@ from stabilitylens.rules import RULES, Evidence, Rule, judge
 from stabilitylens.rules._rule import verdicts
 from stabilitylens.run import INITIAL, Run, Series
 from tests import rule_cases as cases
+from tests import rule_runs
 
 SECTIONS = ["What it flags", "Why it matters", "Evidence", "Example", "Known false positives", "Remedy"]
 #: an abstract, a repository or a thread in one, or a page of PyTorch's documentation
@@ -172,6 +173,16 @@ def test_what_was_not_recorded_gives_the_reason_of_the_coverage():
     header = Header(coverage=Coverage(not_observed=(("log_z", "output logits could not be told apart"),)))
     (finding,) = verdicts(RULES["SL401"], Evidence("r", run=Run("r", {}, header)))
     assert finding.lacks == "log_z was not recorded: output logits could not be told apart"
+
+
+@pytest.mark.parametrize(("code", "metric", "value"), [("SL302", "grad_rms", 1e-9), ("SL303", "adam_rms", 3.0)])
+def test_a_metric_that_was_observed_outside_of_blocks_alone_is_judged(code: str, metric: str, value: float):
+    """A model whose blocks were not found has its layers' array, with nothing in it."""
+    blocks, outside = np.full((rule_runs.SAMPLES, 1), np.nan), np.full((rule_runs.SAMPLES, 2), value)
+    seen = rule_runs.run(**{f"{metric}__layer": blocks, f"{metric}__group": outside})
+    assert {finding.verdict for finding in verdicts(RULES[code], seen)} == {"fired"}
+    (finding,) = verdicts(RULES[code], rule_runs.run(**{f"{metric}__layer": blocks}))
+    assert finding.lacks == f"{metric} was recorded but never observed"
 
 
 @pytest.mark.parametrize(
