@@ -18,7 +18,7 @@ KEPT, TABLE, CALLS = [], {"by": {"kind": [0]}}, 0
 
 
 class Effect(Decoder):
-    """Its output is louder the more often it has run, by whatever counts that."""
+    """Its output is louder the more often it has run, by ``number()``, whatever counts that."""
 
     def __init__(self):
         super().__init__(["pre"] * 2)
@@ -26,9 +26,6 @@ class Effect(Decoder):
 
     def prepare(self):
         pass
-
-    def number(self):
-        raise NotImplementedError
 
     def forward(self, tokens):
         factor = 1 + 0.01 * float(self.number())

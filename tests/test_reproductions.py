@@ -6,8 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +14,11 @@ from typer.testing import CliRunner
 
 from stabilitylens.cli import app
 from stabilitylens.errors import BadInput
-from stabilitylens.reproductions import CLAIMS, Claim, Expect, Ledger, Outcome, Plan, chosen, reproduce, verdict
-from stabilitylens.reproductions._claim import Numbers, Picture, Table
+from stabilitylens.reproductions import CLAIMS, Claim, Expect, Ledger, Outcome, chosen, reproduce, verdict
 from stabilitylens.reproductions._markdown import cell
 from stabilitylens.reproductions._popular import POPULAR, Popular
 from stabilitylens.reproductions._store import what_measures
+from tests.invented_claims import await_, calls, invented
 
 #: a third of the ledger that needs no long training; the others run by `stabilitylens reproduce all --quick`
 FAST = (
@@ -84,39 +82,23 @@ def test_verdicts(found: list[Outcome], expected: str):
     assert verdict(found) == expected
 
 
-def counted(cell: float, seed: int, folder: Path) -> Numbers:
-    """A claim for tests."""
-    with (folder.parents[4] / "calls").open("a") as calls:
-        calls.write(f"{cell} {seed}\n")
-    if cell < 0:
-        raise BadInput("this cell needs what is not there")
-    return {"value": cell + seed}
-
-
-def _largest(table: Table) -> Numbers:
-    return {"largest": max(numbers["value"] for numbers in table.values())}
-
-
-def invented(*cells: float) -> Claim:
-    plan = Plan({f"arm@{abs(cell)}": cell for cell in cells}, seeds=2, seconds=1)
-    expects = (Expect("largest", "largest value", high=3), Expect("absent", "never observed", low=0, role="supporting"))
-    return Claim("counted", "A claim for tests.", "nobody, https://example.org", "Numbers are small.", expects, counted, _largest, plan, plan, "no", Picture("value", "y", "x"))  # fmt: skip
+def lacking(*cells: float) -> Claim:
+    """A claim that also expects what no measurement has."""
+    claim = invented(*cells)
+    return replace(claim, expects=(*claim.expects, Expect("absent", "never observed", low=0, role="supporting")))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_goes_on_where_it_was_and_sees_another_set_up(tmp_path: Path, workers: int):
-    def calls() -> int:
-        return len((tmp_path / "calls").read_text().splitlines())
-
-    first = reproduce([invented(1, 2)], "quick", tmp_path, workers=workers)
-    assert calls() == 4 and first.entries[0].verdict == "partly"
+    first = reproduce([lacking(1, 2)], "quick", tmp_path, workers=workers)
+    assert calls(tmp_path) == 4 and first.entries[0].verdict == "partly"
     assert first.entries[0].cells == {"arm@1": {"value": [1.0, 2.0]}, "arm@2": {"value": [2.0, 3.0]}}
-    victim = tmp_path / "quick" / "results" / "counted" / "arm@1" / "seed_1.json"
+    victim = tmp_path / "quick" / "results" / "noted" / "arm@1" / "seed_1.json"
     victim.write_text(victim.read_text()[:-3])
-    again = reproduce([invented(1, 2)], "quick", tmp_path, workers=workers)
-    assert calls() == 5 and again.entries[0].cells == first.entries[0].cells
-    assert reproduce([invented(1, 9)], "quick", tmp_path, workers=workers).entries[0].verdict == "not reproduced"
-    assert calls() == 7
+    again = reproduce([lacking(1, 2)], "quick", tmp_path, workers=workers)
+    assert calls(tmp_path) == 5 and again.entries[0].cells == first.entries[0].cells
+    assert reproduce([lacking(1, 9)], "quick", tmp_path, workers=workers).entries[0].verdict == "not reproduced"
+    assert calls(tmp_path) == 7
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are read from /proc")
@@ -132,15 +114,6 @@ def test_workers_leave_with_what_started_them(tmp_path: Path):
         process.wait()
     assert len(workers) >= 2
     await_(lambda: not any(worker.exists() for worker in workers))
-
-
-def await_(condition: Callable[[], bool]) -> None:
-    """Wait for what happens in other processes."""
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not happen within five minutes")
 
 
 CODE = '''"""A page."""
@@ -161,7 +134,7 @@ def test_only_code_that_measures_makes_a_result_stale(old: str, new: str, same: 
 
 
 def test_what_cannot_run_is_said_and_the_ledger_reads_back(tmp_path: Path):
-    made = reproduce([invented(1, 2), replace(invented(-1.0), name="lacking")], "quick", tmp_path, workers=1)
+    made = reproduce([lacking(1, 2), replace(lacking(-1.0), name="lacking")], "quick", tmp_path, workers=1)
     assert made.entries[1].verdict == "not run" and made.entries[1].reason == "this cell needs what is not there"
     again = Ledger.read(tmp_path / "quick" / "ledger.json")
     assert json.dumps(again.to_dict()) == json.dumps(made.to_dict()) and again.entries[0].outcomes[0] == made.entries[0].outcomes[0]
