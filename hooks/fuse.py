@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from stabilitylens.errors import BadInput
 from stabilitylens.hooks.norm_forms import FORMS
-from stabilitylens.hooks.norm_listener import NormListener, tell_in_pytorch
-from stabilitylens.hooks.norm_probe import Fit, fit, is_eligible, signature
+from stabilitylens.hooks.norm_listener import NormListener
+from stabilitylens.hooks.norm_probe import OF_TORCH, Fit, fit, is_eligible, signature
 from stabilitylens.kernels._byproducts import NOBODY, listen
 from stabilitylens.kernels._choice import uses_triton
-
-_OF_TORCH = frozenset(nn.Module().__dict__)
 
 
 @dataclass
@@ -45,7 +42,7 @@ class Watched(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         alike = _alike(self._parameters.get(name), value)
         super().__setattr__(name, value)
-        if name not in _OF_TORCH and not alike:
+        if name not in OF_TORCH and not alike:
             self._fused.fit = None
 
     def __delattr__(self, name: str) -> None:
@@ -93,10 +90,7 @@ class FusedNorm(Watched):
         if uses_triton(x, weight, bias):
             weight = weight if weight is None else weight.expand(found.d)
             return form.launch(x, weight, bias, found.eps, plan.layer)
-        y = form.formula(x, weight, bias, found.eps)
-        if not torch.compiler.is_compiling():
-            tell_in_pytorch(plan.layer, x, y)
-        return y
+        return form.in_pytorch(x, weight, bias, found.eps, plan.layer)
 
 
 def _parameter(module: nn.Module, name: str | None) -> Tensor | None:

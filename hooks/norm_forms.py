@@ -68,7 +68,7 @@ class Form:
         """The same by the kernels that are chosen for the device, with the dtype and the rounding of the formula."""
         widened = self.kind != "layer" and bias is not None and bias.dtype is not x.dtype
         if widened or not self.rounds_alike(x, weight):
-            return self._in_pytorch(x, weight, bias, eps, layer)
+            return self.in_pytorch(x, weight, bias, eps, layer)
         if not self.with_eps:
             eps = LEAST_NORM**2 / x.shape[-1]
         eps = self.usual_eps if eps is None else eps
@@ -79,7 +79,8 @@ class Form:
             weight, bias = _wide(weight), _wide(bias)
         return layer_norm(x, weight, bias, eps, layer=layer, cast=self.cast)
 
-    def _in_pytorch(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float | None, layer: int) -> Tensor:
+    def in_pytorch(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float | None, layer: int) -> Tensor:
+        """The same by the formula; whoever listens to the layer is told."""
         y = self.formula(x, weight, bias, eps)
         if not torch.compiler.is_compiling():
             tell_in_pytorch(layer, x, y)

@@ -22,9 +22,8 @@ from stabilitylens.hooks.norm_trials import Setting, Trial, optional, required, 
 
 #: what no layer states but several take for granted
 USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12)
-#: what F.normalize adds nothing to, but bounds a length from below by; squared, it is a bound of the sum of squares
-SHORTEST = 1e-24
-_OF_TORCH = frozenset(nn.Module().__dict__)
+#: attributes that every module has
+OF_TORCH = frozenset(nn.Module().__dict__)
 _HOOKS = tuple(name for name in nn.Module().__dict__ if name.endswith("_hooks"))
 _PLAIN = (bool, int, float, str, bytes, type(None), type, torch.dtype, torch.device, types.FunctionType, types.BuiltinFunctionType)
 
@@ -58,7 +57,7 @@ class _Unsteady(Exception):
 
 def own_attributes(module: nn.Module) -> dict[str, Any]:
     """What a forward may read beside parameters, buffers and modules."""
-    return {k: v for k, v in module.__dict__.items() if k not in _OF_TORCH and k != "_fused"}
+    return {k: v for k, v in module.__dict__.items() if k not in OF_TORCH and k != "_fused"}
 
 
 def _is_plain(value: Any) -> bool:
@@ -189,7 +188,7 @@ def _names(module: nn.Module) -> Iterator[tuple[str | None, str | None]]:
 
 def _candidates(module: nn.Module, d: int) -> Iterator[Fit]:
     for name, form in FORMS.items():
-        for eps in _stated_eps(module) if form.with_eps else [SHORTEST / d]:
+        for eps in _stated_eps(module) if form.with_eps else [None]:
             for weight, bias in _names(module):
                 yield Fit(name, eps, weight, bias, d)
 

@@ -81,7 +81,7 @@ def test_every_norm_of_an_architecture_is_taken_and_runs_in_its_own_rounding(nam
     assert set(names) == set(layers) == wanted
     assert bool(wanted) == (name not in {"mobilebert", "levit", "deberta", "poolformer"})
     told = set()
-    monkeypatch.setattr("stabilitylens.hooks.fuse.tell_in_pytorch", lambda layer, *_: told.add(layer))
+    monkeypatch.setattr("stabilitylens.hooks.norm_forms.tell_in_pytorch", lambda layer, *_: told.add(layer))
     called = ran(model, kwargs)
     assert told == {m._fused.layer for n, m in layers.items() if n in called}
     for layer in layers.values():
