@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from stabilitylens.hooks.anatomy.structure import Structure
 from stabilitylens.hooks.layers import find_layers
 from stabilitylens.hooks.names import canonical_names
 from stabilitylens.hooks.shares import is_spread, unreadable
@@ -86,7 +87,7 @@ class Subject:
     def callable_blocks(self) -> dict[str, nn.Module]:
         """Those of the blocks that are one module each, which runs itself."""
         lone = {name: parts[0] for name, parts in self.blocks.items() if len(parts) == 1}
-        return {name: m for name, m in lone.items() if getattr(m.forward, "__func__", None) is not nn.Module.forward}
+        return {name: m for name, m in lone.items() if Structure().runs(m)}
 
     def _holders(self) -> list[nn.Module]:
         inside = {module for parts in self.blocks.values() for module in parts}
