@@ -33,7 +33,6 @@ def unchanged(model: nn.Module) -> Iterator[Values]:
     modules = list(model.modules())
     reach = Reach(modules)
     values = Values(model.parameters(), model.buffers(), reach.tensors)
-    flags = [module.training for module in modules]
     randoms = random_state(_CPU)
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
     fast_path, casts_kept = torch.backends.mha.get_fastpath_enabled(), torch.is_autocast_cache_enabled()
@@ -49,8 +48,6 @@ def unchanged(model: nn.Module) -> Iterator[Values]:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             torch.set_autocast_cache_enabled(casts_kept)
             _reshard(modules)
-            for module, flag in zip(modules, flags, strict=True):
-                module.__dict__["training"] = flag
             reach.put_back()
             values.put_back()
             put_back(randoms, _CPU)
