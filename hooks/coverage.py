@@ -10,7 +10,7 @@ from jaxtyping import Float
 from stabilitylens.anatomy import UNREAD, Anatomy
 from stabilitylens.header import Coverage
 from stabilitylens.hooks.parameters import ParameterTaps
-from stabilitylens.hooks.reasons import NO_VALUE, Reasons, forward_reason, observed_taps, of_metrics, unread_attention
+from stabilitylens.hooks.reasons import NO_VALUE, Reasons, observed_taps, of_metrics, unread_attention
 from stabilitylens.hooks.sample import site_name
 from stabilitylens.hooks.subject import Subject
 from stabilitylens.hooks.taps import OF_FUSED_NORMS, ForwardTaps
@@ -47,15 +47,14 @@ def coverage(
     seen = {site_name(site) for site in taps.layers}
     known = list(dict.fromkeys([*subject.blocks, *seen]))
     names = {name.partition("/")[0] for name in arrays}
-    forward = forward_reason(subject, taps)
     reasons = Reasons(subject, taps, parameters, observed_taps(names))
     missing = [(name, why) for name, why in of_metrics(reasons, names) if name not in left_out]
     if "value_norm" in names and all(np.isnan(values).all() for name, values in arrays.items() if name.startswith("value_norm/")):
         missing.append(("value_norm", NO_VALUE))
-    missing += _asked_for(asked, names, forward)
+    missing += _asked_for(asked, names, reasons.forward)
     missing += [(name, "attach() was not asked for it by metrics=") for name in left_out]
     missing += [*subject.unreadable.items(), *taps.skipped.items()]
-    if taps.ran and forward is None:
+    if taps.ran and reasons.forward is None:
         missing += [(name, "never called through its __call__") for name in known if name not in seen and name not in taps.skipped]
     missing += [(name, "its state is not a float tensor of its shape") for name in sorted(parameters.skipped_state)]
     missing += [(name, "has had no gradient yet") for i, name in enumerate(parameters.names) if i not in parameters.with_gradient]

@@ -43,15 +43,6 @@ NO_VALUE = "what the attention weights multiply was not recognised"
 UNREAD_ATTENTION = frozenset({PIECES, OTHER_AXIS, BY_HAND})
 
 
-def forward_reason(subject: Subject | WholeSubject, taps: ForwardTaps | WholeTaps) -> str | None:
-    """Why nothing, or not everything, is seen of the forward; None where there is no such reason."""
-    if taps.compiled:
-        return COMPILED_AFTER
-    if subject.compiled:
-        return COMPILED_SENTENCE
-    return None if taps.ran else NO_FORWARD
-
-
 @dataclass(frozen=True)
 class Reasons:
     """Of one sampled step.
@@ -67,8 +58,12 @@ class Reasons:
 
     @property
     def forward(self) -> str | None:
-        """See :func:`forward_reason`."""
-        return forward_reason(self.subject, self.taps)
+        """Why nothing, or not everything, is seen of the forward; None where there is no such reason."""
+        if self.taps.compiled:
+            return COMPILED_AFTER
+        if self.subject.compiled:
+            return COMPILED_SENTENCE
+        return None if self.taps.ran else NO_FORWARD
 
     def of(self, metric: Metric) -> str:
         """Why a metric has no values."""
