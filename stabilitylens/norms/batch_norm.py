@@ -54,7 +54,7 @@ class BatchNorm(nn.Module):
         real, rows, count = mask[..., None], tuple(range(h.dim() - 1)), mask.sum()
         mean = torch.where(real, h, 0.0).sum(rows) / count.clamp(min=1)
         variance = torch.where(real, h - mean, 0.0).square().sum(rows) / count.clamp(min=1)
-        averages = self.running_mean.to(h.dtype, copy=True), self.running_var.to(h.dtype, copy=True)
+        averages = self.running_mean.to(h.dtype), self.running_var.to(h.dtype)
         return torch.where(count > 0, mean, averages[0]), torch.where(count > 0, variance, averages[1]), count
 
     @torch.no_grad()
