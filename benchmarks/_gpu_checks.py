@@ -122,11 +122,11 @@ def _of_the_others(device: str, dtype: torch.dtype) -> Iterator[Check]:
 
 def planned(device: str) -> list[Check]:
     """Every check, those of what is timed first."""
-    first, *others = LIMITS
     return [
-        *_of_dtype(device, first, IMPORTANT), *_of_the_others(device, first), *_of_dtype(device, first, REST),
-        *(c for dtype in others for c in (*_of_dtype(device, dtype, IMPORTANT), *_of_the_others(device, dtype), *_of_dtype(device, dtype, REST))),
-    ]  # fmt: skip
+        check
+        for dtype in LIMITS
+        for check in (*_of_dtype(device, dtype, IMPORTANT), *_of_the_others(device, dtype), *_of_dtype(device, dtype, REST))
+    ]
 
 
 def checks(device: str, seconds: float) -> tuple[list[str], list[str]]:
