@@ -88,10 +88,14 @@ class Run(Mapping[str, Series]):
     summaries: dict[str, Series] = field(default_factory=dict)
     loss_key: str | None = None
 
-    def _resolve(self, name: str) -> str | None:
+    def _places(self, name: str) -> list[str]:
+        """The series of that name, or else all arrays of the metric."""
         if name in self.series:
-            return name
-        return next((key for key, series in self.series.items() if series.axes and key.partition("/")[0] == name), None)
+            return [name]
+        return [key for key, series in self.series.items() if series.axes and key.partition("/")[0] == name]
+
+    def _resolve(self, name: str) -> str | None:
+        return next(iter(self._places(name)), None)
 
     def __getitem__(self, name: str) -> Series:
         key = self._resolve(name)
@@ -113,8 +117,7 @@ class Run(Mapping[str, Series]):
         if name not in self:
             reason = next((r for what, r in self.header.coverage.not_observed if what == name), None)
             return f"{name} was not recorded" + (f": {reason}" if reason else "")
-        places = [series for key, series in self.series.items() if key == name or (series.axes and key.partition("/")[0] == name)]
-        if not any(series.observed() for series in places):
+        if not any(self.series[key].observed() for key in self._places(name)):
             return f"{name} was recorded but never observed"
         return None
 

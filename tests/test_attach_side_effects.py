@@ -233,3 +233,22 @@ def test_a_copy_without_memory_refers_to_itself():
     assert copy.blocks[0].parent[0] is copy and copy.head.forward.__self__ is copy.head
     assert read_anatomy(copy).norm_placement == "pre"
     assert model.parts[0] is model.blocks[0] and model.head.forward.__self__ is model.head
+
+
+def test_what_can_not_be_put_back_keeps_nothing_else_from_being_put_back(monkeypatch):
+    class Counting(Decoder):
+        def forward(self, tokens):
+            self.count.add_(1 + torch.rand(1))
+            return super().forward(tokens)
+
+    def fails(self):
+        raise TypeError("it stays")
+
+    model = Counting(["pre"]).train()
+    model.register_buffer("count", torch.zeros(1))
+    state, fast = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled()
+    monkeypatch.setattr(Reach, "put_back", fails)
+    with pytest.raises(TypeError, match="it stays"):
+        read_anatomy(model, torch.zeros(1, 4, dtype=torch.long))
+    assert model.count.item() == 0 and torch.equal(torch.get_rng_state(), state)
+    assert torch.backends.mha.get_fastpath_enabled() == fast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
@@ -36,21 +36,20 @@ def unchanged(model: nn.Module) -> Iterator[Values]:
     randoms = random_state(_CPU)
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
     fast_path, casts_kept = torch.backends.mha.get_fastpath_enabled(), torch.is_autocast_cache_enabled()
-    with torch.random.fork_rng(devices=devices):
-        try:
-            for module in modules:
-                module.training = False
-            torch.backends.mha.set_fastpath_enabled(False)
-            torch.set_autocast_cache_enabled(False)  # a weight that is cast without gradients would be cast for good
-            with hushed(reach.modules):
-                yield values
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast_path)
-            torch.set_autocast_cache_enabled(casts_kept)
-            _reshard(modules)
-            reach.put_back()
-            values.put_back()
-            put_back(randoms, _CPU)
+    with torch.random.fork_rng(devices=devices), ExitStack() as after:
+        # the last is the first to be put back, and one that fails keeps none of the others
+        after.callback(put_back, randoms, _CPU)
+        after.callback(values.put_back)
+        after.callback(reach.put_back)
+        after.callback(_reshard, modules)
+        after.callback(torch.set_autocast_cache_enabled, casts_kept)
+        after.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
+        for module in modules:
+            module.training = False
+        torch.backends.mha.set_fastpath_enabled(False)
+        torch.set_autocast_cache_enabled(False)  # a weight that is cast without gradients would be cast for good
+        with hushed(reach.modules):
+            yield values
 
 
 def _reshard(modules: Iterable[nn.Module]) -> None:
