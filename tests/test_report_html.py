@@ -100,6 +100,13 @@ def test_the_page_says_what_the_report_says(both: tuple[Report, str, Page]) -> N
         assert subject.name in flat and str(subject.header.coverage) in flat
 
 
+def test_the_tally_counts_rules_as_the_headline_does() -> None:
+    places = [Finding("runs/base", "SL201", "attention-logit-growth", "fired", "error", where=Where(layer), message="high") for layer in range(3)]
+    run = runs.logit_growth()
+    given = Report("postmortem", (Subject(run.path, (*places, Finding("runs/base", "SL302", "epsilon-floor", "clear")), run=run),))
+    assert "1 error, 1 clear, 0 not evaluated" in " ".join(Page(given.to_html()).text.split())
+
+
 def test_what_comes_from_a_log_is_text_everywhere() -> None:
     run = runs.logit_growth(HOSTILE)
     run.series[HOSTILE] = replace(run["loss"], name=HOSTILE, unit=HOSTILE, definition=HOSTILE)

@@ -113,8 +113,8 @@ def _worst(subject: Subject) -> str:
 
 
 def _tally(subject: Subject) -> str:
-    """E.g. ``2 errors, 1 warning, 7 clear, 1 not evaluated``."""
-    fired = Counter(finding.severity or "info" for finding in subject.by_verdict("fired"))
+    """Rules, as the headline counts them: ``2 errors, 1 warning, 7 clear, 1 not evaluated``."""
+    fired = Counter(group[0].severity or "info" for group in subject.fired_by_rule())
     parts = [f"{fired[s]} {s}{'s' if fired[s] > 1 and s != 'info' else ''}" for s in reversed(SEVERITIES) if fired[s]]
     parts += [f"{len(subject.incidents)} incident{'s' if len(subject.incidents) > 1 else ''}"] if subject.incidents else []
     parts += [f"{len(subject.by_verdict('clear'))} clear", f"{len(subject.by_verdict('not_evaluated'))} not evaluated"]
